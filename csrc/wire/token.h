@@ -14,12 +14,14 @@
 
 #include "addr.h"
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum {
     VR_TOKEN_CHARS = 28,
     VR_TOKEN_BYTES = 21,
-    VR_TOKEN_KEY_BYTES = 32,   /* k_enc 16, k_mac 16 */
+    VR_TOKEN_KEY_BYTES = 32, /* k_enc 16, k_mac 16 */
     VR_TOKEN_KEY_ID_MAX = 6,
     VR_TOKEN_RANDOM_BYTES = 8, /* what vr_token_seal consumes: 3 bits and up to 56 */
 };
@@ -32,13 +34,14 @@ enum vr_token_status {
     VR_TOKEN_FORMAT,      /* format bits not 0 */
     VR_TOKEN_UNKNOWN_KEY, /* no such id in the keyring */
     VR_TOKEN_FORGED,      /* the MAC differs */
-    VR_TOKEN_KIND,        /* MAC good, but the kind is neither 4 nor 6, or the port is 0 */
+    VR_TOKEN_KIND,        /* MAC good, but kind, prefix index or port are none that can be sealed */
     VR_TOKEN_NO_KEY,      /* seal: the keyring is empty */
 };
 
 /* What a token says. Kind 6 carries an interface id under a /64 that only the token's own
  * cluster knows, so the address is resolved apart, with vr_token_address. */
 struct vr_token {
+    uint8_t key_id;          /* 0..6, the key that opened it; sealing ignores it */
     uint8_t kind;            /* 4 or 6 */
     uint8_t prefix_index;    /* 0..15, kind 6; 0 for kind 4 */
     uint16_t cluster_id;     /* host order */
@@ -49,17 +52,18 @@ struct vr_token {
 
 /* The /64 prefixes of this cluster, by index. */
 struct vr_ipv6_prefixes {
-    uint16_t known_mask;       /* bit i: prefix[i] is set */
-    uint8_t prefix[16][8];
+    uint16_t known_mask;   /* bit i: prefix[i] is set */
+    uint8_t prefix[16][8]; /* the first 8 bytes of an address */
 };
 
 struct vr_keyring;
 
-/* NULL when memory or the cipher is not to be had. */
+/* NULL when memory or AES-128-ECB is not to be had (OpenSSL 3.0 or newer). */
 struct vr_keyring *vr_keyring_new(void);
 void vr_keyring_free(struct vr_keyring *ring);
 
-/* Adds or replaces key `id` (0..6). The first key added seals. 0, or -EINVAL, -ENOMEM. */
+/* Adds or replaces key `id` (0..6); `key` is copied. The first key added seals. 0, or -EINVAL for
+ * another id, -ENOMEM with the ring as it was. */
 int vr_keyring_add(struct vr_keyring *ring, unsigned id, const uint8_t key[VR_TOKEN_KEY_BYTES]);
 
 /* Opens `chars` characters at `ufrag`; at most 1 µs. `out` is written only on VR_TOKEN_OK. */
@@ -67,7 +71,8 @@ enum vr_token_status vr_token_open(struct vr_keyring *ring, const uint8_t *ufrag
                                    struct vr_token *out);
 
 /* Seals `token` under the ring's first key into 28 characters, no terminator. `random` must be
- * fresh for every token. */
+ * fresh for every token, from a cryptographic source. VR_TOKEN_KIND for a kind other than 4 and 6,
+ * a prefix index over 15 (kind 4: over 0) or port 0. */
 enum vr_token_status vr_token_seal(struct vr_keyring *ring, const struct vr_token *token,
                                    const uint8_t random[VR_TOKEN_RANDOM_BYTES],
                                    char ufrag[VR_TOKEN_CHARS]);
