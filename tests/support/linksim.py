@@ -127,7 +127,9 @@ def open_tun(netns: str, device: str) -> int:
             finally:
                 os.close(handle)
             tun = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-            fcntl.ioctl(tun, TUNSETIFF, struct.pack("16sH22x", device.encode(), IFF_TUN | IFF_NO_PI))
+            fcntl.ioctl(
+                tun, TUNSETIFF, struct.pack("16sH22x", device.encode(), IFF_TUN | IFF_NO_PI)
+            )
             result.append(tun)
         except OSError as error:
             result.append(error)
@@ -176,7 +178,9 @@ def _serve(setup: dict[str, Any]) -> None:
                 continue
             try:
                 while True:
-                    directions[key.data].push(os.read(tuns[key.data], PACKET_MAX_BYTES), time.monotonic())
+                    directions[key.data].push(
+                        os.read(tuns[key.data], PACKET_MAX_BYTES), time.monotonic()
+                    )
             except BlockingIOError:
                 pass
         for side, direction in enumerate(directions):
@@ -237,7 +241,9 @@ class Link:
         assert self._process is not None
         self._process.communicate(timeout=10)
 
-    def change(self, forward: LinkProfile | None = None, backward: LinkProfile | None = None) -> None:
+    def change(
+        self, forward: LinkProfile | None = None, backward: LinkProfile | None = None
+    ) -> None:
         """Packets that come in from now on follow the new profile."""
         profiles = [asdict(profile) if profile else None for profile in (forward, backward)]
         self._ask({"profiles": profiles})

@@ -1,0 +1,401 @@
+"""The bridge between a client and a Realtime backend, event by event, with a sink whose clock the test moves."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from transceiver.backends.bridge import Bridge
+from transceiver.backends.dialect import FORMATS, Dialect
+
+MS = 48  # bytes of one millisecond of 24 kHz 16-bit PCM
+
+
+class Sink:
+    """Plays what was written, in order, as far as the test lets time go."""
+
+    def __init__(self) -> None:
+        self.queue: list[list[float]] = []  # [generation, ms left]
+        self.played: dict[int, float] = {}
+        self.flushes = 0
+
+    def write(self, generation: int, pcm: bytes) -> None:
+        self.queue.append([generation, len(pcm) / MS])
+
+    def played_ms(self, generation: int) -> float:
+        return self.played.get(generation, 0.0)
+
+    def flush(self) -> None:
+        self.flushes += 1
+        self.queue.clear()
+
+    def pass_ms(self, duration_ms: float) -> None:
+        while duration_ms > 0 and self.queue:
+            generation, left = self.queue[0]
+            step = min(left, duration_ms)
+            self.played[int(generation)] = self.played_ms(int(generation)) + step
+            duration_ms -= step
+            self.queue[0][1] -= step
+            if self.queue[0][1] <= 0:
+                self.queue.pop(0)
+
+
+@pytest.fixture
+def sink() -> Sink:
+    return Sink()
+
+
+@pytest.fixture
+def bridge(sink: Sink) -> Bridge:
+    return Bridge(Dialect(), sink)
+
+
+def server(kind: str, **fields: Any) -> str:
+    return json.dumps({"type": kind, "event_id": "event_1", **fields})
+
+
+def delta(
+    duration_ms: int, response: str = "resp_1", item: str = "item_1", content_index: int = 0
+) -> str:
+    audio = base64.b64encode(b"\1\0" * (duration_ms * MS // 2)).decode()
+    fields = {
+        "response_id": response,
+        "item_id": item,
+        "content_index": content_index,
+        "output_index": 0,
+    }
+    return server("response.output_audio.delta", delta=audio, **fields)
+
+
+def done(response: str = "resp_1") -> str:
+    return server("response.done", response={"id": response, "status": "completed"})
+
+
+def types(events: list[dict[str, Any]]) -> list[str]:
+    return [event["type"] for event in events]
+
+
+def test_unknown_events_pass_both_ways_unchanged(bridge: Bridge) -> None:
+    event = {"type": "future.thing", "event_id": "e9", "data": [1, {"x": None}]}
+    assert bridge.from_client(json.dumps(event)).to_backend == [event]
+    assert bridge.from_backend(json.dumps(event)).to_client == [event]
+
+
+def test_audio_deltas_stay_here_and_start_the_buffer_once(bridge: Bridge, sink: Sink) -> None:
+    first, second = bridge.from_backend(delta(200)), bridge.from_backend(delta(200))
+    assert types(first.to_client) == ["output_audio_buffer.started"]
+    assert first.to_client[0]["response_id"] == "resp_1"
+    assert second.to_client == []
+    assert sum(left for _, left in sink.queue) == 400
+
+
+def test_stopped_comes_after_done_and_the_last_sample(bridge: Bridge, sink: Sink) -> None:
+    bridge.from_backend(delta(100))
+    sink.pass_ms(100)
+    assert bridge.advance().to_client == []  # played to its end, but more may come
+    bridge.from_backend(delta(100))
+    assert types(bridge.from_backend(done()).to_client) == ["response.done"]
+    sink.pass_ms(99)
+    assert bridge.advance().to_client == []
+    sink.pass_ms(1)
+    assert types(bridge.advance().to_client) == ["output_audio_buffer.stopped"]
+    assert bridge.advance().to_client == []
+
+
+def test_a_fully_played_response_stops_right_behind_its_done(bridge: Bridge, sink: Sink) -> None:
+    bridge.from_backend(delta(100))
+    sink.pass_ms(100)
+    assert types(bridge.from_backend(done()).to_client) == [
+        "response.done",
+        "output_audio_buffer.stopped",
+    ]
+
+
+def test_the_next_response_starts_when_the_one_before_is_heard(bridge: Bridge, sink: Sink) -> None:
+    bridge.from_backend(delta(100))
+    bridge.from_backend(done())
+    assert bridge.from_backend(delta(100, "resp_2", "item_2")).to_client == []
+    sink.pass_ms(100)
+    assert types(bridge.advance().to_client) == [
+        "output_audio_buffer.stopped",
+        "output_audio_buffer.started",
+    ]
+
+
+def test_speech_cuts_exactly_once_at_what_was_played(bridge: Bridge, sink: Sink) -> None:
+    bridge.from_backend(delta(10_000))
+    sink.pass_ms(1_000)
+    out = bridge.from_backend(
+        server("input_audio_buffer.speech_started", item_id="u1", audio_start_ms=5)
+    )
+    assert sink.flushes == 1
+    assert types(out.to_client) == [
+        "input_audio_buffer.speech_started",
+        "output_audio_buffer.cleared",
+    ]
+    [truncate] = out.to_backend
+    assert truncate["type"] == "conversation.item.truncate"
+    assert (truncate["item_id"], truncate["content_index"], truncate["audio_end_ms"]) == (
+        "item_1",
+        0,
+        1_000,
+    )
+    again = bridge.from_backend(
+        server("input_audio_buffer.speech_started", item_id="u1", audio_start_ms=9)
+    )
+    assert (types(again.to_client), again.to_backend) == (["input_audio_buffer.speech_started"], [])
+
+
+def test_late_deltas_of_a_cut_response_are_dropped(bridge: Bridge, sink: Sink) -> None:
+    bridge.from_backend(delta(500))
+    sink.pass_ms(100)
+    bridge.from_client('{"type": "output_audio_buffer.clear"}')
+    assert bridge.from_backend(delta(500)).to_client == []
+    assert sink.queue == []
+    assert bridge.late_audio_bytes == 500 * MS
+    assert types(bridge.from_backend(delta(20, "resp_2", "item_2")).to_client) == [
+        "output_audio_buffer.started"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("played_ms", "finished", "cut_ms"),
+    [
+        (0, False, None),
+        (0, True, None),
+        (300, True, None),
+        (300, False, 300),
+        (299, True, 299),
+        (1, True, 1),
+    ],
+)
+def test_cut_is_clamped_and_skipped_at_the_ends(
+    bridge: Bridge, sink: Sink, played_ms: int, finished: bool, cut_ms: int | None
+) -> None:
+    bridge.from_backend(delta(300))
+    sink.pass_ms(played_ms)
+    if finished and played_ms < 300:
+        bridge.from_backend(done())
+    elif finished:
+        bridge._playout.response_done(
+            "resp_1"
+        )  # done, but no wake-up since: not yet told as stopped
+    out = bridge.from_client('{"type": "output_audio_buffer.clear"}')
+    assert types(out.to_client) == ["output_audio_buffer.cleared"]
+    assert [event["audio_end_ms"] for event in out.to_backend] == (
+        [] if cut_ms is None else [cut_ms]
+    )
+
+
+def test_two_items_in_one_reply_are_cut_apart(bridge: Bridge, sink: Sink) -> None:
+    bridge.from_backend(delta(200, item="item_1"))
+    where = {"response_id": "resp_1", "item_id": "item_1", "content_index": 0, "output_index": 0}
+    bridge.from_backend(server("response.output_audio.done", **where))
+    bridge.from_backend(delta(200, item="item_2"))
+    sink.pass_ms(250)
+    out = bridge.from_client('{"type": "output_audio_buffer.clear"}')
+    assert [(event["item_id"], event["audio_end_ms"]) for event in out.to_backend] == [
+        ("item_2", 50)
+    ]
+
+
+def test_interrupt_response_false_lets_the_model_finish(bridge: Bridge, sink: Sink) -> None:
+    session = {
+        "type": "realtime",
+        "audio": {"input": {"turn_detection": {"interrupt_response": False}}},
+    }
+    bridge.from_client(json.dumps({"type": "session.update", "session": session}))
+    bridge.from_backend(delta(500))
+    out = bridge.from_backend(
+        server("input_audio_buffer.speech_started", item_id="u1", audio_start_ms=5)
+    )
+    assert (types(out.to_client), out.to_backend, sink.flushes) == (
+        ["input_audio_buffer.speech_started"],
+        [],
+        0,
+    )
+
+
+def test_clear_with_nothing_to_clear_is_silent(bridge: Bridge, sink: Sink) -> None:
+    out = bridge.from_client('{"type": "output_audio_buffer.clear", "event_id": "c1"}')
+    assert (out.to_client, out.to_backend) == ([], [])
+
+
+def test_formats_go_up_as_ours_and_come_back_as_asked(sink: Sink) -> None:
+    bridge = Bridge(Dialect(format=FORMATS["pcm16"]), sink)
+    asked = {"type": "audio/pcm", "rate": 24_000}
+    session = {
+        "type": "realtime",
+        "audio": {"input": {"format": asked}, "output": {"format": asked, "voice": "x"}},
+    }
+    [up] = bridge.from_client(json.dumps({"type": "session.update", "session": session})).to_backend
+    assert up["session"]["audio"]["input"]["format"] == {"type": "audio/pcm", "rate": 16_000}
+    assert up["session"]["audio"]["output"] == {
+        "format": {"type": "audio/pcm", "rate": 16_000},
+        "voice": "x",
+    }
+    [down] = bridge.from_backend(server("session.updated", session=up["session"])).to_client
+    assert down["session"]["audio"]["input"]["format"] == asked
+    assert down["session"]["audio"]["output"]["format"] == asked
+
+
+def test_turn_detection_goes_up_unchanged(bridge: Bridge) -> None:
+    for turn_detection in ({"type": "semantic_vad", "eagerness": "low"}, None):
+        session = {"audio": {"input": {"turn_detection": turn_detection}}}
+        [up] = bridge.from_client(
+            json.dumps({"type": "session.update", "session": session})
+        ).to_backend
+        assert up["session"]["audio"]["input"]["turn_detection"] == turn_detection
+
+
+def test_errors_keep_the_client_event_id_and_own_errors_stay(bridge: Bridge, sink: Sink) -> None:
+    theirs = server(
+        "error", error={"type": "invalid_request_error", "message": "x", "event_id": "client_7"}
+    )
+    assert bridge.from_backend(theirs).to_client[0]["error"]["event_id"] == "client_7"
+    bridge.from_backend(delta(500))
+    sink.pass_ms(100)
+    [truncate] = bridge.from_client('{"type": "output_audio_buffer.clear"}').to_backend
+    ours = server(
+        "error",
+        error={"type": "invalid_request_error", "message": "x", "event_id": truncate["event_id"]},
+    )
+    assert bridge.from_backend(ours).to_client == []
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        (b"\x00", "invalid_message"),
+        ("", "invalid_json"),
+        ("{", "invalid_json"),
+        ("[" * 100_000, "invalid_json"),
+        ("[]", "invalid_event"),
+        ('{"type": 7}', "invalid_event"),
+        ('{"type": "session.update"}', "invalid_event"),
+        ("x" * 300_000, "message_too_large"),
+    ],
+)
+def test_client_garbage_is_answered_and_goes_nowhere(
+    bridge: Bridge, message: str | bytes, code: str
+) -> None:
+    out = bridge.from_client(message)
+    assert [event["error"]["code"] for event in out.to_client] == [code]
+    assert out.to_backend == []
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "",
+        "nonsense",
+        "[1]",
+        '{"no": "type"}',
+        '{"type": "response.output_audio.delta"}',
+        '{"type": "response.output_audio.delta", "delta": "###", "item_id": "i", "response_id": "r"}',
+        '{"type": "response.output_audio.delta", "delta": 5, "item_id": "i", "response_id": "r"}',
+    ],
+)
+def test_backend_garbage_is_counted_and_goes_nowhere(bridge: Bridge, message: str) -> None:
+    out = bridge.from_backend(message)
+    assert (out.to_client, out.to_backend, bridge.backend_garbage) == ([], [], 1)
+
+
+def test_odd_shapes_of_known_events_do_not_raise(bridge: Bridge) -> None:
+    for message in (
+        server("session.created", session=None),
+        server("session.updated", session={"audio": 3}),
+        server("response.done", response=[]),
+        server("conversation.item.added", item={"id": 5}),
+        server("error"),
+        server("conversation.item.input_audio_transcription.completed", item_id=[], transcript=3),
+    ):
+        bridge.from_backend(message)
+    assert bridge.backend_garbage == 0
+
+
+def test_a_locked_field_is_refused_with_the_event_named(sink: Sink) -> None:
+    bridge = Bridge(
+        Dialect(),
+        sink,
+        policy=lambda session: "instructions" if "instructions" in session else None,
+    )
+    out = bridge.from_client(
+        '{"type": "session.update", "event_id": "e1", "session": {"instructions": "x"}}'
+    )
+    [error] = out.to_client
+    assert (error["error"]["code"], error["error"]["event_id"]) == ("session_field_locked", "e1")
+    assert out.to_backend == []
+
+
+def test_replay_brings_back_session_and_conversation(bridge: Bridge) -> None:
+    bridge.from_client('{"type": "session.update", "session": {"instructions": "be brief"}}')
+    user = {
+        "id": "u1",
+        "type": "message",
+        "role": "user",
+        "content": [{"type": "input_audio", "transcript": None}],
+    }
+    model = {"id": "a1", "type": "message", "role": "assistant", "content": []}
+    bridge.from_backend(server("conversation.item.added", item=user, previous_item_id=None))
+    bridge.from_backend(server("conversation.item.added", item=model, previous_item_id="u1"))
+    transcribed = "conversation.item.input_audio_transcription.completed"
+    bridge.from_backend(server(transcribed, item_id="u1", content_index=0, transcript="hello"))
+    spoken = "response.output_audio_transcript.done"
+    bridge.from_backend(
+        server(spoken, response_id="r", item_id="a1", content_index=0, transcript="hi there")
+    )
+    session, first, second = bridge.replay()
+    assert session["session"]["instructions"] == "be brief"
+    assert session["session"]["audio"]["input"]["format"]["rate"] == 24_000
+    assert first["item"]["content"] == [{"type": "input_text", "text": "hello"}]
+    assert second["item"]["content"] == [{"type": "output_text", "text": "hi there"}]
+
+
+def test_beta_backend_looks_like_ga(sink: Sink) -> None:
+    bridge = Bridge(Dialect(beta=True), sink)
+    session = {
+        "type": "realtime",
+        "output_modalities": ["audio"],
+        "audio": {
+            "input": {"turn_detection": None, "transcription": {"model": "m"}},
+            "output": {"voice": "v"},
+        },
+    }
+    [up] = bridge.from_client(json.dumps({"type": "session.update", "session": session})).to_backend
+    assert up["session"] == {
+        "turn_detection": None,
+        "input_audio_transcription": {"model": "m"},
+        "voice": "v",
+        "modalities": ["text", "audio"],
+        "input_audio_format": "pcm16",
+        "output_audio_format": "pcm16",
+    }
+    [down] = bridge.from_backend(
+        server("session.updated", session={**up["session"], "id": "sess_1"})
+    ).to_client
+    assert down["session"]["audio"]["output"]["voice"] == "v"
+    assert down["session"]["id"] == "sess_1"
+    audio = {
+        "response_id": "r",
+        "item_id": "i",
+        "content_index": 0,
+        "delta": base64.b64encode(bytes(960)).decode(),
+    }
+    assert types(bridge.from_backend(server("response.audio.delta", **audio)).to_client) == [
+        "output_audio_buffer.started"
+    ]
+    item = {
+        "id": "a",
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "audio", "transcript": "x"}],
+    }
+    created = bridge.from_backend(server("conversation.item.created", item=item)).to_client
+    assert types(created) == ["conversation.item.added", "conversation.item.done"]
+    assert created[0]["item"]["content"][0]["type"] == "output_audio"
+    named = bridge.from_backend(server("response.audio_transcript.delta", delta="x")).to_client
+    assert types(named) == ["response.output_audio_transcript.delta"]

@@ -1,0 +1,161 @@
+"""The echo backend's model: turns, events in a real backend's order, and the settings of turn detection."""
+
+from __future__ import annotations
+
+import base64
+import math
+from array import array
+from typing import Any
+
+import pytest
+
+from transceiver.backends.parrot import Parrot
+from transceiver.backends.vad import EnergyVad, VadSettings, level_dbfs
+
+RATE_HZ = 24_000
+
+
+def tone(duration_ms: int, amplitude: float = 0.3) -> bytes:
+    samples = RATE_HZ * duration_ms // 1000
+    return array(
+        "h", [int(32767 * amplitude * math.sin(i * 0.1)) for i in range(samples)]
+    ).tobytes()
+
+
+def silence(duration_ms: int) -> bytes:
+    return bytes(RATE_HZ * duration_ms // 1000 * 2)
+
+
+def hear(parrot: Parrot, *sounds: bytes) -> list[dict[str, Any]]:
+    data = b"".join(sounds)
+    block = RATE_HZ // 50 * 2
+    return [
+        event for at in range(0, len(data), block) for event in parrot.hear(data[at : at + block])
+    ]
+
+
+def types(events: list[dict[str, Any]]) -> list[str]:
+    return [event["type"] for event in events]
+
+
+def spoken(events: list[dict[str, Any]]) -> bytes:
+    return b"".join(
+        base64.b64decode(e["delta"]) for e in events if e["type"] == "response.output_audio.delta"
+    )
+
+
+def turn_detection(parrot: Parrot, value: dict[str, Any] | None) -> None:
+    parrot.handle(
+        {"type": "session.update", "session": {"audio": {"input": {"turn_detection": value}}}}
+    )
+
+
+def test_a_turn_is_said_back_with_a_real_backends_events() -> None:
+    events = hear(Parrot(), silence(1_000), tone(800), silence(700))
+    assert [kind for kind in types(events) if kind != "response.output_audio.delta"] == [
+        "input_audio_buffer.speech_started",
+        "input_audio_buffer.speech_stopped",
+        "input_audio_buffer.committed",
+        "conversation.item.added",
+        "conversation.item.done",
+        "response.created",
+        "response.output_item.added",
+        "conversation.item.added",
+        "response.content_part.added",
+        "response.output_audio_transcript.delta",
+        "response.output_audio.done",
+        "response.output_audio_transcript.done",
+        "response.content_part.done",
+        "conversation.item.done",
+        "response.output_item.done",
+        "response.done",
+    ]
+    assert len({event["event_id"] for event in events}) == len(events)
+    seconds = len(spoken(events)) / 2 / RATE_HZ
+    assert seconds == pytest.approx(
+        0.3 + 0.8 + 0.5, abs=0.06
+    )  # padding, speech, the silence that ended it
+    started, stopped = events[0], events[1]
+    assert started["audio_start_ms"] == pytest.approx(700, abs=40)
+    assert stopped["audio_end_ms"] == pytest.approx(1_800, abs=40)
+
+
+def test_a_thinking_pause_does_not_end_the_turn() -> None:
+    parrot = Parrot()
+    turn_detection(parrot, {"type": "server_vad", "silence_duration_ms": 2_000})
+    events = hear(parrot, tone(500), silence(1_500), tone(500), silence(1_900))
+    assert types(events) == ["input_audio_buffer.speech_started"]
+    assert "response.done" in types(hear(parrot, silence(200)))
+
+
+def test_threshold_and_click() -> None:
+    quiet = tone(300, amplitude=0.02)  # about -37 dBFS
+    assert EnergyVad(RATE_HZ, VadSettings(threshold=0.2)).feed(quiet)
+    assert not EnergyVad(RATE_HZ, VadSettings(threshold=0.9)).feed(quiet)
+    assert not EnergyVad(RATE_HZ).feed(tone(20) + silence(300))
+    assert level_dbfs(b"") == -100.0
+
+
+def test_create_response_false_commits_only() -> None:
+    parrot = Parrot()
+    turn_detection(parrot, {"type": "server_vad", "create_response": False})
+    assert "response.created" not in types(hear(parrot, tone(500), silence(700)))
+    assert "response.done" in types(parrot.handle({"type": "response.create"}))
+
+
+def test_turn_detection_null_waits_for_the_client() -> None:
+    parrot = Parrot()
+    turn_detection(parrot, None)
+    assert hear(parrot, tone(500), silence(2_000)) == []
+    committed = parrot.handle({"type": "input_audio_buffer.commit"})
+    assert types(committed)[0] == "input_audio_buffer.committed"
+    assert len(spoken(parrot.handle({"type": "response.create"}))) == len(tone(500)) + len(
+        silence(2_000)
+    )
+
+
+def test_memory_is_bounded_and_the_end_of_a_long_turn_is_kept() -> None:
+    parrot = Parrot()
+    events = hear(parrot, *[tone(1_000)] * 40, silence(700))
+    assert len(spoken(events)) <= 31 * RATE_HZ * 2
+    assert "response.done" in types(events)
+
+
+def test_second_turn_is_not_shifted_by_the_first() -> None:
+    parrot = Parrot()
+    hear(parrot, tone(500), silence(700))
+    events = hear(parrot, silence(1_000), tone(500), silence(700))
+    assert len(spoken(events)) / 2 / RATE_HZ == pytest.approx(0.3 + 0.5 + 0.5, abs=0.06)
+    assert (
+        level_dbfs(spoken(events)[: RATE_HZ // 5]) == -100.0
+    )  # the padding is silence, not the first turn
+
+
+def test_item_calls_and_errors_name_their_event() -> None:
+    parrot = Parrot()
+    item = {
+        "type": "message",
+        "role": "user",
+        "content": [{"type": "input_text", "text": "x"}],
+        "id": "i1",
+    }
+    added = parrot.handle({"type": "conversation.item.create", "item": item})
+    assert types(added) == ["conversation.item.added", "conversation.item.done"]
+    retrieve = {"type": "conversation.item.retrieve", "item_id": "i1"}
+    assert types(parrot.handle(retrieve)) == ["conversation.item.retrieved"]
+    assert types(parrot.handle({"type": "conversation.item.delete", "item_id": "i1"})) == [
+        "conversation.item.deleted"
+    ]
+    for event in (
+        retrieve,
+        {"type": "nobody.knows"},
+        {"type": "input_audio_buffer.append"},
+        {"type": "input_audio_buffer.append", "audio": "###"},
+        {"type": "session.update", "session": 5},
+        {"type": "session.update", "session": {"audio": None}},
+        {"type": "response.cancel"},
+        {"type": "input_audio_buffer.commit"},
+        {"type": None},
+    ):
+        [error] = parrot.handle({**event, "event_id": "c1"})
+        assert (error["type"], error["error"]["event_id"]) == ("error", "c1")

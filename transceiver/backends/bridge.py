@@ -1,0 +1,279 @@
+"""Between one client and one Realtime backend: which event goes where, and what the bridge does itself. Sans-IO.
+
+1. Every event passes through, in order, in GA names, unless a rule below owns it.
+2. Audio deltas never reach the client as events; they go to the sound of the call.
+3. `output_audio_buffer.*` is made here, and `output_audio_buffer.clear` never goes up.
+4. When the user speaks (unless `interrupt_response` is false) or the client clears, the sound stops at once: `cleared` goes
+   down, `conversation.item.truncate` goes up with what was really played.
+5. Upstream audio formats are the bridge's; the client is told the formats that it asked for.
+6. An answer to something the bridge sent by itself stays here.
+7. Nothing that either side sends raises: the client gets an `error` event, the backend's fault is counted.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from .dialect import Dialect, Event, session_format, with_formats
+from .journal import Journal, merge
+from .playout import AudioSink, Playout
+
+OWN_EVENT_PREFIX: Final = "bridge_"
+CLIENT_EVENT_MAX_BYTES: Final = 256 * 1024
+BACKEND_EVENT_MAX_BYTES: Final = 16 * 1024 * 1024
+
+SessionPolicy = Callable[[Event], str | None]
+"""Takes a client's `session.update` session, returns the path of a field it may not change, or None."""
+
+
+def allow_everything(_session: Event) -> str | None:
+    """The policy of a call without restrictions."""
+    return None
+
+
+@dataclass
+class Outgoing:
+    """What to send now, each list in order."""
+
+    to_client: list[Event] = field(default_factory=list)
+    to_backend: list[Event] = field(default_factory=list)
+
+
+def event_id(prefix: str = "event_") -> str:
+    """A fresh event id."""
+    return prefix + secrets.token_hex(10)
+
+
+def error_event(
+    code: str, message: str, *, cause: str | None = None, param: str | None = None
+) -> Event:
+    """An `error` event in OpenAI's shape; `cause` is the client event it answers."""
+    kind = "server_error" if code.startswith("backend_") else "invalid_request_error"
+    error = {"type": kind, "code": code, "message": message, "param": param, "event_id": cause}
+    return {"type": "error", "event_id": event_id(), "error": error}
+
+
+class Bridge:
+    """The event logic of one call. One owner, no I/O; `decode` and `encode` turn the backend's audio bytes into PCM and back."""
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        sink: AudioSink,
+        *,
+        decode: Callable[[bytes], bytes] = bytes,
+        encode: Callable[[bytes], bytes] = bytes,
+        policy: SessionPolicy = allow_everything,
+    ) -> None:
+        self._dialect = dialect
+        self._decode = decode
+        self._encode = encode
+        self._policy = policy
+        self._playout = Playout(sink)
+        self._asked_formats: dict[str, Event] = {}
+        self._interrupt_response = True
+        self.journal = Journal()
+        self.backend_garbage = 0
+        self.interruptions = 0
+
+    @property
+    def late_audio_bytes(self) -> int:
+        """Audio that arrived after its response had been cut."""
+        return self._playout.late_bytes_dropped
+
+    def from_client(self, message: str | bytes) -> Outgoing:
+        """One message of the data channel."""
+        if isinstance(message, bytes):
+            return Outgoing(
+                [error_event("invalid_message", "Events are text messages; this one is binary.")]
+            )
+        if len(message) > CLIENT_EVENT_MAX_BYTES:
+            return Outgoing(
+                [error_event("message_too_large", f"Over {CLIENT_EVENT_MAX_BYTES} characters.")]
+            )
+        try:
+            event = json.loads(message)
+        except (ValueError, RecursionError):
+            return Outgoing([error_event("invalid_json", "The message is not JSON.")])
+        kind = event.get("type") if isinstance(event, dict) else None
+        if not isinstance(kind, str):
+            return Outgoing([error_event("invalid_event", "An event is an object with a `type`.")])
+        if kind == "output_audio_buffer.clear":
+            return self._interrupt()
+        if kind == "session.update":
+            return self._session_update(event)
+        return Outgoing(to_backend=[self._dialect.to_backend(event)])
+
+    def from_backend(self, message: str | bytes) -> Outgoing:
+        """One message of the backend's WebSocket."""
+        try:
+            event = json.loads(message)
+        except (ValueError, RecursionError):
+            event = None
+        if not isinstance(event, dict) or not isinstance(event.get("type"), str):
+            self.backend_garbage += 1
+            return Outgoing()
+        out = Outgoing()
+        for translated in self._dialect.to_client(event):
+            self._one_from_backend(translated, out)
+        return out
+
+    def microphone(self, pcm: bytes) -> Event:
+        """A block of the user's sound as the event that carries it up."""
+        audio = base64.b64encode(self._encode(pcm)).decode("ascii")
+        return {"type": "input_audio_buffer.append", "audio": audio}
+
+    def advance(self) -> Outgoing:
+        """Call it on every wake-up of the media path: `started` and `stopped` that became due."""
+        return Outgoing(
+            [_buffer_event(name, response_id) for name, response_id in self._playout.advance()]
+        )
+
+    def configure(self, session: Event) -> Event:
+        """The first `session.update` of a call, from the server's own configuration and the client's `session` part."""
+        self._remember(session)
+        return self._dialect.to_backend(self._own({"type": "session.update", "session": session}))
+
+    def replay(self) -> list[Event]:
+        """What a new backend connection is told first, after the old one broke."""
+        return [self._dialect.to_backend(self._own(event)) for event in self.journal.replay()]
+
+    def _session_update(self, event: Event) -> Outgoing:
+        session = event.get("session")
+        cause = event.get("event_id")
+        cause = cause if isinstance(cause, str) else None
+        if not isinstance(session, dict):
+            message = "`session.update` needs an object `session`."
+            return Outgoing([error_event("invalid_event", message, cause=cause, param="session")])
+        locked = self._policy(session)
+        if locked is not None:
+            message = f"`{locked}` is fixed for this call."
+            return Outgoing(
+                [error_event("session_field_locked", message, cause=cause, param=locked)]
+            )
+        self._remember(session)
+        return Outgoing(to_backend=[self._dialect.to_backend(event)])
+
+    def _remember(self, session: Event) -> None:
+        for side in ("input", "output"):
+            if (asked := session_format(session, side)) is not None:
+                self._asked_formats[side] = asked
+        self.journal.session_updated(session)
+        self._learn_interruption(session)
+
+    def _learn_interruption(self, session: Event) -> None:
+        audio = session.get("audio")
+        side = audio.get("input") if isinstance(audio, dict) else None
+        if isinstance(side, dict) and isinstance(side.get("turn_detection"), dict):
+            self._interrupt_response = side["turn_detection"].get("interrupt_response") is not False
+
+    def _one_from_backend(self, event: Event, out: Outgoing) -> None:
+        kind = event["type"]
+        if kind == "response.output_audio.delta":
+            self._audio(event, out)
+            return
+        if kind == "error" and self._is_own_error(event):
+            return
+        if kind in ("session.created", "session.updated") and isinstance(
+            event.get("session"), dict
+        ):
+            self._learn_interruption(event["session"])
+            event = {**event, "session": self._client_view(event["session"])}
+        elif kind == "response.output_audio.done" and isinstance(
+            event.get("content_index", 0), int
+        ):
+            where = (
+                str(event.get("response_id")),
+                str(event.get("item_id")),
+                event.get("content_index", 0),
+            )
+            self._playout.part_done(*where)
+        self.journal.observe(event)
+        if not isinstance(event.get("event_id"), str):
+            event = {**event, "event_id": event_id()}  # clients' parsers drop an event without one
+        out.to_client.append(event)
+        if kind == "input_audio_buffer.speech_started" and self._interrupt_response:
+            interrupted = self._interrupt()
+            out.to_client += interrupted.to_client
+            out.to_backend += interrupted.to_backend
+        elif kind == "response.done" and isinstance(event.get("response"), dict):
+            self._playout.response_done(str(event["response"].get("id")))
+            out.to_client += self.advance().to_client
+
+    def _audio(self, event: Event, out: Outgoing) -> None:
+        try:
+            raw = base64.b64decode(event["delta"], validate=True)
+            item_id, response_id = str(event["item_id"]), str(event["response_id"])
+            content_index = int(event.get("content_index", 0))
+        except (KeyError, TypeError, ValueError, binascii.Error):
+            self.backend_garbage += 1
+            return
+        audio_format = self._dialect.format
+        raw = raw[: len(raw) - len(raw) % audio_format.sample_bytes]
+        duration_ms = len(raw) / audio_format.sample_bytes * 1000 / audio_format.rate_hz
+        if self._playout.audio(response_id, item_id, content_index, self._decode(raw), duration_ms):
+            out.to_client.append(_buffer_event("started", response_id))
+
+    def _interrupt(self) -> Outgoing:
+        if not self._playout.speaking:
+            return Outgoing()
+        self.interruptions += 1
+        interrupted = self._playout.interrupt()
+        return Outgoing(
+            [
+                _buffer_event("cleared", response_id)
+                for response_id in interrupted.cleared_response_ids
+            ],
+            [
+                self._own(
+                    {
+                        "type": "conversation.item.truncate",
+                        "item_id": cut.item_id,
+                        "content_index": cut.content_index,
+                        "audio_end_ms": cut.audio_end_ms,
+                    }
+                )
+                for cut in interrupted.cuts
+            ],
+        )
+
+    def _own(self, event: Event) -> Event:
+        return {**event, "event_id": event_id(OWN_EVENT_PREFIX)}
+
+    def _is_own_error(self, event: Event) -> bool:
+        error = event.get("error")
+        cause = error.get("event_id") if isinstance(error, dict) else None
+        return isinstance(cause, str) and cause.startswith(OWN_EVENT_PREFIX)
+
+    def _client_view(self, session: Event) -> Event:
+        formats = {
+            side: self._asked_formats.get(side) or session_format(session, side)
+            for side in ("input", "output")
+        }
+        return with_formats(session, formats["input"], formats["output"])
+
+
+def _buffer_event(name: str, response_id: str) -> Event:
+    return {
+        "type": f"output_audio_buffer.{name}",
+        "event_id": event_id(),
+        "response_id": response_id,
+    }
+
+
+__all__ = [
+    "Bridge",
+    "Event",
+    "Outgoing",
+    "SessionPolicy",
+    "allow_everything",
+    "error_event",
+    "event_id",
+    "merge",
+]

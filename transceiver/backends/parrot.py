@@ -1,0 +1,309 @@
+"""A Realtime server in miniature that says back what it heard: the model behind the echo backend. Sans-IO.
+
+1. It speaks GA events and 16-bit mono PCM; what it sends has the shapes of a real backend, in a real backend's order.
+2. Turn detection follows `session.audio.input.turn_detection`: threshold, prefix_padding_ms, silence_duration_ms,
+   create_response, interrupt_response, or null for turns that the client commits.
+3. A turn is at most TURN_MAX_S long; of a longer one the end is kept.
+4. An event it cannot serve is answered with an `error` that names the event.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from .dialect import Event
+from .journal import merge
+from .vad import EnergyVad, VadSettings
+
+TURN_MAX_S: Final = 30
+DELTA_MS: Final = 200
+ITEMS_MAX: Final = 200
+DEFAULT_TURN_DETECTION: Final[Event] = {
+    "type": "server_vad",
+    "threshold": 0.5,
+    "prefix_padding_ms": 300,
+    "silence_duration_ms": 500,
+    "create_response": True,
+    "interrupt_response": True,
+}
+
+
+def _id(prefix: str) -> str:
+    return f"{prefix}_{secrets.token_hex(10)}"
+
+
+class Parrot:
+    """One call's model."""
+
+    def __init__(self, rate_hz: int = 24_000) -> None:
+        """`rate_hz`: samples a second of the PCM, both ways."""
+        self._rate_hz = rate_hz
+        self._vad = EnergyVad(rate_hz)
+        self._heard = bytearray()
+        self._turn_start_bytes: int | None = None
+        self._dropped_bytes = 0
+        self._turn_item_id = ""
+        self._items: OrderedDict[str, Event] = OrderedDict()
+        self._last_turn = b""
+        self._handlers: Mapping[str, Callable[[Event], list[Event]]] = {
+            "session.update": self._update_session,
+            "input_audio_buffer.append": self._append,
+            "input_audio_buffer.commit": self._commit_on_request,
+            "input_audio_buffer.clear": self._clear,
+            "response.create": lambda _: self._respond(),
+            "response.cancel": self._cancel,
+            "conversation.item.create": self._create_item,
+            "conversation.item.retrieve": self._retrieve_item,
+            "conversation.item.delete": self._delete_item,
+            "conversation.item.truncate": self._truncate_item,
+        }
+        self.session: Event = {
+            "id": _id("sess"),
+            "object": "realtime.session",
+            "type": "realtime",
+            "model": "echo",
+            "output_modalities": ["audio"],
+            "instructions": "",
+            "tools": [],
+            "audio": {
+                "input": {
+                    "format": {"type": "audio/pcm", "rate": rate_hz},
+                    "turn_detection": DEFAULT_TURN_DETECTION,
+                },
+                "output": {
+                    "format": {"type": "audio/pcm", "rate": rate_hz},
+                    "voice": "echo",
+                    "speed": 1.0,
+                },
+            },
+        }
+
+    def hello(self) -> list[Event]:
+        """The first event of a session."""
+        return [_event("session.created", session=self.session)]
+
+    def handle(self, event: Event) -> list[Event]:
+        """One client event; the events that answer it."""
+        kind = event.get("type")
+        serve = self._handlers.get(kind) if isinstance(kind, str) else None
+        if serve is None:
+            return [
+                self._error(event, "unknown_event", f"The echo backend does not know `{kind}`.")
+            ]
+        try:
+            events = serve(event)
+        except (AttributeError, KeyError, TypeError, ValueError, binascii.Error) as reason:
+            return [self._error(event, "invalid_value", f"`{kind}` is not well formed: {reason}.")]
+        return events
+
+    def hear(self, pcm: bytes) -> list[Event]:
+        """The next samples of the user."""
+        self._heard += pcm
+        excess = len(self._heard) - TURN_MAX_S * self._rate_hz * 2
+        if excess > 0:
+            del self._heard[:excess]
+            self._dropped_bytes += excess
+        events: list[Event] = []
+        turn_detection = self._turn_detection()
+        if turn_detection is None:
+            return events
+        for edge in self._vad.feed(pcm):
+            if edge.kind == "started":
+                events.append(self._speech_started(edge.at_ms))
+            else:
+                events += self._speech_stopped(edge.at_ms, turn_detection)
+        return events
+
+    def _turn_detection(self) -> Event | None:
+        value = self.session["audio"]["input"].get("turn_detection")
+        return value if isinstance(value, dict) else None
+
+    def _speech_started(self, at_ms: int) -> Event:
+        self._turn_item_id = _id("item")
+        start_ms = max(0, at_ms - self._vad.settings.prefix_padding_ms)
+        self._turn_start_bytes = start_ms * self._rate_hz // 1000 * 2
+        return _event(
+            "input_audio_buffer.speech_started", item_id=self._turn_item_id, audio_start_ms=start_ms
+        )
+
+    def _speech_stopped(self, at_ms: int, turn_detection: Event) -> list[Event]:
+        events = [
+            _event(
+                "input_audio_buffer.speech_stopped", item_id=self._turn_item_id, audio_end_ms=at_ms
+            )
+        ]
+        start = max(0, (self._turn_start_bytes or 0) - self._dropped_bytes)
+        events += self._commit(bytes(self._heard[start:]))
+        if turn_detection.get("create_response") is not False:
+            events += self._respond()
+        return events
+
+    def _commit(self, pcm: bytes) -> list[Event]:
+        item_id = self._turn_item_id or _id("item")
+        previous = next(reversed(self._items), None)
+        self._dropped_bytes += len(self._heard)
+        self._heard.clear()
+        self._turn_start_bytes, self._turn_item_id = None, ""
+        self._last_turn = pcm
+        item = {
+            "id": item_id,
+            "object": "realtime.item",
+            "type": "message",
+            "status": "completed",
+            "role": "user",
+            "content": [{"type": "input_audio", "transcript": None}],
+        }
+        committed = _event(
+            "input_audio_buffer.committed", item_id=item_id, previous_item_id=previous
+        )
+        return [committed, *self._add_item(item, previous)]
+
+    def _add_item(self, item: Event, previous: str | None) -> list[Event]:
+        self._items[item["id"]] = item
+        while len(self._items) > ITEMS_MAX:
+            self._items.popitem(last=False)
+        return [
+            _event("conversation.item.added", item=item, previous_item_id=previous),
+            _event("conversation.item.done", item=item, previous_item_id=previous),
+        ]
+
+    def _respond(self) -> list[Event]:
+        response_id, item_id = _id("resp"), _id("item")
+        where = {
+            "response_id": response_id,
+            "item_id": item_id,
+            "output_index": 0,
+            "content_index": 0,
+        }
+        response: Event = {
+            "id": response_id,
+            "object": "realtime.response",
+            "status": "in_progress",
+            "output": [],
+        }
+        transcript = f"(echo of {len(self._last_turn) / 2 / self._rate_hz:.1f} s)"
+        open_item: Event = {
+            "id": item_id,
+            "object": "realtime.item",
+            "type": "message",
+            "status": "in_progress",
+            "role": "assistant",
+            "content": [],
+        }
+        part = {"type": "output_audio", "transcript": transcript}
+        item = {**open_item, "status": "completed", "content": [part]}
+        previous = next(reversed(self._items), None)
+        added, done = self._add_item(item, previous)
+        in_response = {"response_id": response_id, "output_index": 0}
+        delta_bytes = self._rate_hz * DELTA_MS // 1000 * 2
+        deltas = [
+            _event(
+                "response.output_audio.delta",
+                **where,
+                delta=base64.b64encode(self._last_turn[at : at + delta_bytes]).decode("ascii"),
+            )
+            for at in range(0, len(self._last_turn), delta_bytes)
+        ]
+        return [
+            _event("response.created", response=response),
+            _event("response.output_item.added", **in_response, item=open_item),
+            {**added, "item": open_item},
+            _event(
+                "response.content_part.added", **where, part={"type": "audio", "transcript": ""}
+            ),
+            _event("response.output_audio_transcript.delta", **where, delta=transcript),
+            *deltas,
+            _event("response.output_audio.done", **where),
+            _event("response.output_audio_transcript.done", **where, transcript=transcript),
+            _event(
+                "response.content_part.done",
+                **where,
+                part={"type": "audio", "transcript": transcript},
+            ),
+            done,
+            _event("response.output_item.done", **in_response, item=item),
+            _event(
+                "response.done",
+                response={**response, "status": "completed", "output": [item], "usage": None},
+            ),
+        ]
+
+    def _update_session(self, event: Event) -> list[Event]:
+        session = event["session"]
+        updated = merge(self.session, session)
+        settings = updated["audio"]["input"].get("turn_detection")
+        if isinstance(settings, dict):
+            self._vad.settings = VadSettings(
+                threshold=float(_given(settings, "threshold")),
+                prefix_padding_ms=max(0, int(_given(settings, "prefix_padding_ms"))),
+                silence_duration_ms=max(0, int(_given(settings, "silence_duration_ms"))),
+            )
+        self.session = updated
+        return [_event("session.updated", session=updated)]
+
+    def _append(self, event: Event) -> list[Event]:
+        return self.hear(base64.b64decode(event["audio"], validate=True))
+
+    def _commit_on_request(self, event: Event) -> list[Event]:
+        if not self._heard:
+            return [
+                self._error(
+                    event, "input_audio_buffer_commit_empty", "There is no audio to commit."
+                )
+            ]
+        return self._commit(bytes(self._heard))
+
+    def _clear(self, _event_: Event) -> list[Event]:
+        self._dropped_bytes += len(self._heard)
+        self._heard.clear()
+        return [_event("input_audio_buffer.cleared")]
+
+    def _cancel(self, event: Event) -> list[Event]:
+        # A response is made in one go, so none is ever under way.
+        return [self._error(event, "response_cancel_not_active", "No response is under way.")]
+
+    def _create_item(self, event: Event) -> list[Event]:
+        item = {
+            "id": _id("item"),
+            "object": "realtime.item",
+            "status": "completed",
+            **event["item"],
+        }
+        return self._add_item(
+            item, event.get("previous_item_id") or next(reversed(self._items), None)
+        )
+
+    def _retrieve_item(self, event: Event) -> list[Event]:
+        item = self._items.get(event["item_id"])
+        if item is None:
+            return [self._error(event, "item_not_found", "There is no such item.")]
+        return [_event("conversation.item.retrieved", item=item)]
+
+    def _delete_item(self, event: Event) -> list[Event]:
+        if self._items.pop(event["item_id"], None) is None:
+            return [self._error(event, "item_not_found", "There is no such item.")]
+        return [_event("conversation.item.deleted", item_id=event["item_id"])]
+
+    def _truncate_item(self, event: Event) -> list[Event]:
+        fields = {name: event[name] for name in ("item_id", "content_index", "audio_end_ms")}
+        if event["item_id"] not in self._items:
+            return [self._error(event, "item_not_found", "There is no such item.")]
+        return [_event("conversation.item.truncated", **fields)]
+
+    def _error(self, cause: Event, code: str, message: str) -> Event:
+        error = {"type": "invalid_request_error", "code": code, "message": message, "param": None}
+        return _event("error", error={**error, "event_id": cause.get("event_id")})
+
+
+def _given(settings: Event, name: str) -> Any:
+    value = settings.get(name)
+    return DEFAULT_TURN_DETECTION[name] if value is None else value
+
+
+def _event(kind: str, **fields: Any) -> Event:
+    return {"type": kind, "event_id": _id("event"), **fields}
