@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from .dialect import Dialect, Event, session_format, with_formats
-from .journal import Journal, merge
+from .journal import Journal
 from .playout import AudioSink, Playout
 
 OWN_EVENT_PREFIX: Final = "bridge_"
@@ -265,15 +265,3 @@ def _buffer_event(name: str, response_id: str) -> Event:
         "event_id": event_id(),
         "response_id": response_id,
     }
-
-
-__all__ = [
-    "Bridge",
-    "Event",
-    "Outgoing",
-    "SessionPolicy",
-    "allow_everything",
-    "error_event",
-    "event_id",
-    "merge",
-]

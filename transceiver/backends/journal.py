@@ -47,13 +47,9 @@ class Journal:
 
     def replay(self) -> list[Event]:
         """The events that bring a fresh backend session to where this one was."""
-        events: list[Event] = (
-            [{"type": "session.update", "session": self._session}] if self._session else []
-        )
-        for item in self._items.values():
-            if (plain := _as_text(item)) is not None:
-                events.append({"type": "conversation.item.create", "item": plain})
-        return events
+        session = [{"type": "session.update", "session": self._session}] if self._session else []
+        texts = [text for item in self._items.values() if (text := _as_text(item)) is not None]
+        return [*session, *({"type": "conversation.item.create", "item": text} for text in texts)]
 
     def _store(self, item: Event, previous_id: Any) -> None:
         item_id = item.get("id")

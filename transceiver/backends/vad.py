@@ -70,14 +70,13 @@ class EnergyVad:
 
     def feed(self, pcm: bytes) -> list[SpeechEdge]:
         """The next samples, of any length; what changed in them."""
-        edges = []
         data = self._rest + pcm
         end = len(data) - len(data) % self._window_bytes
-        for start in range(0, end, self._window_bytes):
-            if (edge := self._window(data[start : start + self._window_bytes])) is not None:
-                edges.append(edge)
         self._rest = data[end:]
-        return edges
+        windows = (
+            data[start : start + self._window_bytes] for start in range(0, end, self._window_bytes)
+        )
+        return [edge for window in windows if (edge := self._window(window)) is not None]
 
     def _window(self, pcm: bytes) -> SpeechEdge | None:
         loud = level_dbfs(pcm) >= self.settings.threshold_dbfs
