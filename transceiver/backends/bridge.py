@@ -7,7 +7,8 @@
    down, `conversation.item.truncate` goes up with what was really played.
 5. Upstream audio formats are the bridge's; the client is told the formats that it asked for.
 6. An answer to something the bridge sent by itself stays here.
-7. Nothing that either side sends raises: the client gets an `error` event, the backend's fault is counted.
+7. What a client secret fixes for the call is left out of a client's `session.update`, and said.
+8. Nothing that either side sends raises: the client gets an `error` event, the backend's fault is counted.
 """
 
 from __future__ import annotations
@@ -16,25 +17,18 @@ import base64
 import binascii
 import json
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 from .dialect import Dialect, Event, session_format, with_formats
 from .journal import Journal
 from .playout import AudioSink, Playout
+from .policy import restrict
 
 OWN_EVENT_PREFIX: Final = "bridge_"
 CLIENT_EVENT_MAX_BYTES: Final = 256 * 1024
 BACKEND_EVENT_MAX_BYTES: Final = 16 * 1024 * 1024
-
-SessionPolicy = Callable[[Event], str | None]
-"""Takes a client's `session.update` session, returns the path of a field it may not change, or None."""
-
-
-def allow_everything(_session: Event) -> str | None:
-    """The policy of a call without restrictions."""
-    return None
 
 
 @dataclass
@@ -69,12 +63,12 @@ class Bridge:
         *,
         decode: Callable[[bytes], bytes] = bytes,
         encode: Callable[[bytes], bytes] = bytes,
-        policy: SessionPolicy = allow_everything,
+        updatable: Iterable[str] | None = None,
     ) -> None:
         self._dialect = dialect
         self._decode = decode
         self._encode = encode
-        self._policy = policy
+        self._updatable = None if updatable is None else tuple(updatable)
         self._playout = Playout(sink)
         self._asked_formats: dict[str, Event] = {}
         self._interrupt_response = True
@@ -151,14 +145,16 @@ class Bridge:
         if not isinstance(session, dict):
             message = "`session.update` needs an object `session`."
             return Outgoing([error_event("invalid_event", message, cause=cause, param="session")])
-        locked = self._policy(session)
-        if locked is not None:
-            message = f"`{locked}` is fixed for this call."
-            return Outgoing(
-                [error_event("session_field_locked", message, cause=cause, param=locked)]
+        allowed, refused = restrict(session, self._updatable)
+        out = Outgoing()
+        if refused:
+            message = f"Fixed for this call: {', '.join(refused)}."
+            out.to_client.append(
+                error_event("session_field_locked", message, cause=cause, param=refused[0])
             )
-        self._remember(session)
-        return Outgoing(to_backend=[self._dialect.to_backend(event)])
+        self._remember(allowed)
+        out.to_backend.append(self._dialect.to_backend({**event, "session": allowed}))
+        return out
 
     def _remember(self, session: Event) -> None:
         for side in ("input", "output"):

@@ -317,18 +317,28 @@ def test_odd_shapes_of_known_events_do_not_raise(bridge: Bridge) -> None:
     assert bridge.backend_garbage == 0
 
 
-def test_a_locked_field_is_refused_with_the_event_named(sink: Sink) -> None:
-    bridge = Bridge(
-        Dialect(),
-        sink,
-        policy=lambda session: "instructions" if "instructions" in session else None,
-    )
+def test_what_is_fixed_is_left_out_and_said(sink: Sink) -> None:
+    bridge = Bridge(Dialect(), sink, updatable=["audio.output.voice", "tools"])
+    session = {
+        "type": "realtime",
+        "instructions": "mine",
+        "tools": [],
+        "audio": {"input": {"turn_detection": None}, "output": {"voice": "v", "speed": 2}},
+    }
     out = bridge.from_client(
-        '{"type": "session.update", "event_id": "e1", "session": {"instructions": "x"}}'
+        json.dumps({"type": "session.update", "event_id": "e1", "session": session})
     )
     [error] = out.to_client
     assert (error["error"]["code"], error["error"]["event_id"]) == ("session_field_locked", "e1")
-    assert out.to_backend == []
+    for path in ("instructions", "audio.input", "audio.output.speed"):
+        assert path in error["error"]["message"]
+    [up] = out.to_backend
+    fmt = {"type": "audio/pcm", "rate": 24_000}
+    assert up["session"] == {
+        "type": "realtime",
+        "tools": [],
+        "audio": {"input": {"format": fmt}, "output": {"voice": "v", "format": fmt}},
+    }
 
 
 def test_replay_brings_back_session_and_conversation(bridge: Bridge) -> None:
