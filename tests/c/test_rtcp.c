@@ -1,0 +1,155 @@
+/* RTCP: compound packets read and written, reception statistics by RFC 3550's appendix. */
+#include "../../csrc/media/rtcp.h"
+
+#include "media_check.h"
+
+static const uint64_t second_ns = 1000000000u;
+
+static enum vr_rtcp_status read_hex(const char *hex, uint32_t about, struct vr_rtcp *out) {
+    struct guarded g = guarded_hex(hex);
+    enum vr_rtcp_status status = vr_rtcp_read(g.data, g.bytes, about, out);
+    guarded_free(&g);
+    return status;
+}
+
+static void good_and_bad_packets(void) {
+    static const struct {
+        const char *what, *hex;
+        enum vr_rtcp_status status;
+    } cases[] = {
+        {"empty RR", "80c9000100000001", VR_RTCP_OK},
+        {"nothing", "", VR_RTCP_SHORT},
+        {"7 bytes", "80c90001000000", VR_RTCP_SHORT},
+        {"version 0", "00c9000100000001", VR_RTCP_VERSION},
+        {"length past the end", "80c9000200000001", VR_RTCP_LENGTH},
+        {"3 bytes left over", "80c9000100000001808080", VR_RTCP_LENGTH},
+        {"one block announced, none there", "81c9000100000001", VR_RTCP_SHORT},
+        {"SR without sender info", "80c8000100000001", VR_RTCP_SHORT},
+        {"BYE with 31 sources in 8 bytes", "9fcb000100000001", VR_RTCP_SHORT},
+        {"empty BYE", "80c900010000000180cb0000", VR_RTCP_OK},
+        {"feedback is stepped over", "81cd00020000000100000002", VR_RTCP_SHORT},
+        {"padding in the first part", "a0c900020000000100000004"
+                                      "80c9000100000001", VR_RTCP_PADDING},
+        {"padding of 0", "a0c900020000000100000000", VR_RTCP_PADDING},
+        {"padding longer than its part", "a0c9000200000001000000fc", VR_RTCP_PADDING},
+        {"padded RR", "a0c900020000000100000004", VR_RTCP_OK},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct vr_rtcp rtcp;
+        enum vr_rtcp_status status = read_hex(cases[i].hex, 7, &rtcp);
+        if (strcmp(cases[i].what, "feedback is stepped over") == 0)
+            CHECK(status == VR_RTCP_OK && rtcp.unknown_count == 1);
+        else
+            CHECK_CASE(cases[i].what, status == cases[i].status);
+    }
+}
+
+static void written_report_reads_back(void) {
+    uint8_t out[VR_RTCP_WRITE_BYTES];
+    struct vr_rtcp_report report = {
+        .ssrc = 0x11111111,
+        .ntp = 0x0102030405060708,
+        .rtp_timestamp = 9,
+        .sent_packets = 10,
+        .sent_bytes = 11,
+        .has_block = true,
+        .bye = true,
+        .block = {.ssrc = 0x22222222, .fraction_lost = 3, .lost = -5, .highest_sequence = 0x10002,
+                  .jitter = 44, .last_sr = 55, .delay_since_sr = 66},
+        .cname = "a-name-of-thirty-two-characters!and-more",
+    };
+    size_t bytes = vr_rtcp_write(out, &report);
+    CHECK(bytes % 4 == 0 && bytes <= VR_RTCP_WRITE_BYTES);
+    struct vr_rtcp in;
+    CHECK(vr_rtcp_read(out, bytes, 0x22222222, &in) == VR_RTCP_OK);
+    CHECK(in.has_sender_info && in.has_block && in.has_bye && in.bye_ssrc == 0x11111111);
+    CHECK(in.ntp == report.ntp && in.rtp_timestamp == 9 && in.sender_ssrc == 0x11111111);
+    CHECK(in.block.lost == -5 && in.block.fraction_lost == 3 && in.block.jitter == 44);
+    CHECK(in.block.highest_sequence == 0x10002 && in.block.last_sr == 55);
+    CHECK(vr_rtcp_read(out, bytes, 0x33333333, &in) == VR_RTCP_OK && !in.has_block);
+    report.sent_packets = 0;
+    report.has_block = report.bye = false;
+    report.cname = "x";
+    bytes = vr_rtcp_write(out, &report);
+    CHECK(bytes == 8 + 4 + 4 + 4 && out[1] == 201); /* RR and SDES: 2 + 1 + 1 end byte = 4 */
+    CHECK(vr_rtcp_read(out, bytes, 0, &in) == VR_RTCP_OK && !in.has_sender_info);
+}
+
+static void round_trip(void) {
+    struct vr_rtcp_block block = {.last_sr = 0xb7052000, .delay_since_sr = 0x00054000};
+    /* the example of RFC 3550 6.4.1: 6.125 s */
+    CHECK(vr_rtcp_round_trip_ns(&block, 0xb7108000ull << 16) == 6125000000u);
+    block.delay_since_sr = 0x000b8000;
+    CHECK(vr_rtcp_round_trip_ns(&block, 0xb7108000ull << 16) == 0);
+    block.last_sr = 0;
+    CHECK(vr_rtcp_round_trip_ns(&block, 0xb7108000ull << 16) == 0);
+}
+
+static void reception_counts_loss_over_a_wrap(void) {
+    struct vr_reception r;
+    uint64_t now = 5 * second_ns;
+    vr_reception_start(&r, 77, 65530, 48000);
+    for (unsigned i = 0; i < 20; i++, now += 20000000)
+        if (i != 3 && i != 10) /* one lost before the wrap, one after */
+            vr_reception_add(&r, (uint16_t)(65530 + i), 960 * i, now);
+    struct vr_rtcp_block block;
+    vr_reception_sender_report(&r, 0x0000000a80000000, now);
+    vr_reception_block(&r, now + second_ns / 2, &block);
+    CHECK(block.ssrc == 77 && block.lost == 2 && block.fraction_lost == 2 * 256 / 20);
+    CHECK(block.highest_sequence == 0x10000 + 65530 + 19 - 65536);
+    CHECK(block.jitter == 0 && block.last_sr == 0x000a8000 && block.delay_since_sr == 0x8000);
+    vr_reception_block(&r, now, &block);
+    CHECK(block.fraction_lost == 0 && block.lost == 2);
+}
+
+static void reception_starts_at_zero_and_survives_duplicates(void) {
+    struct vr_reception r;
+    vr_reception_start(&r, 77, 0, 8000);
+    for (unsigned i = 0; i < 10; i++) {
+        vr_reception_add(&r, (uint16_t)i, 160 * i, i * 20000000u);
+        vr_reception_add(&r, (uint16_t)i, 160 * i, i * 20000000u);
+    }
+    struct vr_rtcp_block block;
+    vr_reception_block(&r, 0, &block);
+    CHECK(block.highest_sequence == 9 && block.lost == 0 && block.fraction_lost == 0);
+    CHECK(vr_reception_lost(&r) == 0);
+}
+
+static void jitter_follows_the_formula(void) {
+    struct vr_reception r;
+    vr_reception_start(&r, 1, 0, 48000);
+    for (unsigned i = 0; i < 2000; i++) /* every other packet 10 ms late: |D| is 480 each time */
+        vr_reception_add(&r, (uint16_t)i, 960 * i, i * 20000000ull + (i % 2) * 10000000ull);
+    CHECK(r.jitter_16 >> 4 >= 470 && r.jitter_16 >> 4 <= 480);
+    /* a new timestamp base moves it not at all */
+    vr_reception_add(&r, 2000, 0x80000000u, 2000 * 20000000ull);
+    CHECK(r.jitter_16 >> 4 <= 480);
+}
+
+static void every_prefix_and_bit_flip_is_safe(void) {
+    uint8_t good[128];
+    size_t n = from_hex("81c8000c0000000101020304050607080000000900000a000000000b"
+                        "00000007ff00000500000001000000020000000300000004"
+                        "81ca000200000001010161000081cb000100000001",
+                        good);
+    for (size_t length = 0; length <= n; length++)
+        for (size_t bit = 0; bit <= 8 * length; bit++) {
+            struct guarded g = guarded_bytes(good, length);
+            if (bit < 8 * length)
+                g.data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+            struct vr_rtcp rtcp;
+            vr_rtcp_read(g.data, g.bytes, 7, &rtcp);
+            guarded_free(&g);
+        }
+}
+
+int main(void) {
+    good_and_bad_packets();
+    written_report_reads_back();
+    round_trip();
+    reception_counts_loss_over_a_wrap();
+    reception_starts_at_zero_and_survives_duplicates();
+    jitter_follows_the_formula();
+    every_prefix_and_bit_flip_is_safe();
+    return check_done("rtcp");
+}
