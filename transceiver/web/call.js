@@ -1,0 +1,236 @@
+/**
+ * One call: offer, answer, ICE, DTLS, data channel, and its single end.
+ *
+ * 1. Times are milliseconds from the offer (performance.now() when it was made).
+ * 2. The offer is posted at once, without candidates: the server learns the client's address from its checks.
+ * 3. #end is the only way out, runs once, and always says why: {cause, detail}.
+ * 4. Events: "state" {state}, "mark" {name, ms}, "sound" {stream}, "message" {direction, data, ms}, "end" {cause, detail}.
+ */
+
+import { callStats, endCall, placeCall } from "./signaling.js";
+
+const CONNECT_TIMEOUT_MS = 15_000;
+const SERVER_POLL_MS = 1000;
+const FIRST_AUDIO_POLL_MS = 8;
+const FIRST_AUDIO_GIVE_UP_MS = 20_000;
+
+/** The moments of a call in their usual order; also the names of the server's `timeline_ms`, but for "offer". */
+export const MOMENTS = ["offer", "answer", "ice", "dtls", "channel", "first_audio_in", "first_audio_out"];
+
+export class Call extends EventTarget {
+  #abort = new AbortController();
+  #pc = null;
+  #channel = null;
+  #timers = new Set();
+  #offeredAt = 0;
+  #ended = false;
+
+  /** state: offering, connecting, connected, interrupted, ended. */
+  state = "offering";
+  marks = {};
+  offerMs = null;
+  id = null;
+  url = null;
+  relay = null;
+  /** The server's latest statistics, null until the first came. */
+  server = null;
+
+  constructor(callsUrl, source) {
+    super();
+    this.callsUrl = callsUrl;
+    this.source = source;
+  }
+
+  get connection() {
+    return this.#pc;
+  }
+
+  /** Resolves when the answer is applied; rejects with SignalingError or DOMException, after which the call has ended. */
+  async start() {
+    try {
+      await this.#exchange();
+    } catch (error) {
+      if (this.#ended) return;
+      this.#end("refused", error);
+      throw error;
+    }
+  }
+
+  hangUp(cause = "hangup") {
+    this.#end(cause);
+  }
+
+  /** The local clock's reading, for log lines. */
+  elapsedMs() {
+    return this.#offeredAt ? performance.now() - this.#offeredAt : 0;
+  }
+
+  async #exchange() {
+    const began = performance.now();
+    const pc = new RTCPeerConnection({ bundlePolicy: "max-bundle" });
+    this.#pc = pc;
+    this.#listen(pc);
+    this.#openChannel(pc.createDataChannel("oai-events"));
+    const [track] = this.source.stream.getAudioTracks();
+    const sender = pc.addTrack(track, this.source.stream);
+    const offer = await pc.createOffer();
+    if (this.#ended) return;
+    this.#offeredAt = performance.now();
+    this.offerMs = this.#offeredAt - began;
+    this.#mark("offer", 0);
+    const [placed] = await Promise.all([
+      placeCall(this.callsUrl, offer.sdp, this.#abort.signal),
+      pc.setLocalDescription(offer),
+    ]);
+    this.url = placed.url;
+    this.id = placed.id;
+    if (this.#ended) {
+      endCall(this.url);
+      return;
+    }
+    this.#mark("answer");
+    this.relay = relayOf(placed.answer);
+    this.#setState("connecting");
+    await pc.setRemoteDescription({ type: "answer", sdp: placed.answer });
+    if (this.#ended) return;
+    this.#watchDtls(sender.transport);
+    this.#awaitFirstAudio();
+    this.#every(SERVER_POLL_MS, () => this.#askServer());
+    this.#after(CONNECT_TIMEOUT_MS, () => {
+      if (this.state === "connecting") this.#end("timeout");
+    });
+  }
+
+  #listen(pc) {
+    pc.addEventListener("track", ({ track, streams }) => {
+      this.#emit("sound", { stream: streams[0] ?? new MediaStream([track]) });
+    });
+    pc.addEventListener("iceconnectionstatechange", () => {
+      if (["connected", "completed"].includes(pc.iceConnectionState)) this.#mark("ice");
+    });
+    pc.addEventListener("connectionstatechange", () => {
+      const state = pc.connectionState;
+      if (state === "connected") {
+        this.#mark("ice");
+        this.#mark("dtls");
+        this.#setState("connected");
+        this.#askServer();
+      } else if (state === "disconnected" && this.state === "connected") {
+        this.#setState("interrupted");
+      } else if (state === "failed" || state === "closed") {
+        this.#end(this.state === "connecting" ? "unreachable" : "lost");
+      }
+    });
+  }
+
+  #watchDtls(transport) {
+    if (!transport) return;
+    const look = () => {
+      if (transport.state === "connected") this.#mark("dtls");
+      if (transport.state === "closed") this.#end("remote");
+      if (transport.state === "failed") this.#end("insecure");
+    };
+    transport.addEventListener("statechange", look);
+    look();
+  }
+
+  #openChannel(channel) {
+    this.#channel = channel;
+    channel.addEventListener("open", () => {
+      this.#emit("message", { direction: "note", data: "data channel open", ms: this.elapsedMs() });
+    });
+    channel.addEventListener("message", ({ data }) => {
+      this.#mark("channel");
+      this.#emit("message", { direction: "in", data, ms: this.elapsedMs() });
+    });
+    channel.addEventListener("close", () => this.#end("remote"));
+  }
+
+  /** getSynchronizationSources() is filled when the first packet is handed to playout, so it dates what the user hears. */
+  #awaitFirstAudio() {
+    const [receiver] = this.#pc.getReceivers();
+    const until = performance.now() + FIRST_AUDIO_GIVE_UP_MS;
+    let asking = false;
+    const look = async () => {
+      if (!("first_audio_out" in this.marks) && receiver.getSynchronizationSources().length) this.#mark("first_audio_out");
+      if (!("first_audio_in" in this.marks) && "dtls" in this.marks && !asking) {
+        asking = true;
+        const sent = await packetsSent(this.#pc);
+        asking = false;
+        if (sent > 0 && !this.#ended) this.#mark("first_audio_in");
+      }
+      const done = "first_audio_in" in this.marks && "first_audio_out" in this.marks;
+      if (done || performance.now() > until) this.#stop(timer);
+    };
+    const timer = this.#every(FIRST_AUDIO_POLL_MS, look);
+  }
+
+  async #askServer() {
+    if (!this.url || this.#ended) return;
+    try {
+      this.server = await callStats(this.url);
+    } catch (error) {
+      if (error.status === 404 && "dtls" in this.marks) this.#end("remote");
+      return;
+    }
+    this.#emit("server", this.server);
+    if (this.server.state === "closed") this.#end("remote");
+  }
+
+  #end(cause, detail = null) {
+    if (this.#ended) return;
+    this.#ended = true;
+    this.#abort.abort();
+    for (const timer of this.#timers) clearInterval(timer);
+    this.#channel?.close();
+    this.#pc?.close();
+    this.source.stop();
+    if (cause !== "remote") endCall(this.url);
+    this.#setState("ended");
+    this.#emit("end", { cause, detail });
+  }
+
+  #mark(name, ms = this.elapsedMs()) {
+    if (this.#ended || name in this.marks) return;
+    this.marks[name] = ms;
+    this.#emit("mark", { name, ms });
+  }
+
+  #setState(state) {
+    if (this.state === state) return;
+    this.state = state;
+    this.#emit("state", { state });
+  }
+
+  #emit(type, detail) {
+    this.dispatchEvent(new CustomEvent(type, { detail }));
+  }
+
+  #every(ms, action) {
+    const timer = setInterval(action, ms);
+    this.#timers.add(timer);
+    return timer;
+  }
+
+  #after(ms, action) {
+    this.#timers.add(setTimeout(action, ms));
+  }
+
+  #stop(timer) {
+    clearInterval(timer);
+    this.#timers.delete(timer);
+  }
+}
+
+async function packetsSent(pc) {
+  for (const report of (await pc.getStats()).values()) {
+    if (report.type === "outbound-rtp") return report.packetsSent ?? 0;
+  }
+  return 0;
+}
+
+/** The relay's address as the answer's first candidate tells it, for messages while nothing is selected yet. */
+function relayOf(answer) {
+  const match = /^a=candidate:\S+ \d+ udp \d+ (\S+) (\d+)/im.exec(answer);
+  return match ? { address: match[1], port: Number(match[2]) } : null;
+}

@@ -1,0 +1,94 @@
+/**
+ * The page's HTTP side: configuration, the offer/answer exchange, hang-up and the server's view of a call.
+ *
+ * 1. Every failure leaves as a SignalingError with a sentence for the user; nothing else escapes.
+ * 2. Errors of the server carry its own words: JSON `error.message`, else the status line.
+ */
+
+const CONFIG_URL = "/demo/config.json";
+const ANSWER_TIMEOUT_MS = 10_000;
+
+/** A failed request; `status` is 0 when no response came, `retryAfterS` is null unless the server said when to come back. */
+export class SignalingError extends Error {
+  constructor(message, { status = 0, retryAfterS = null, code = "" } = {}) {
+    super(message);
+    this.name = "SignalingError";
+    this.status = status;
+    this.retryAfterS = retryAfterS;
+    this.code = code;
+  }
+}
+
+/** Returns {calls_url, backend, ingress, version} of the server that served the page. */
+export async function loadConfig() {
+  const response = await request(CONFIG_URL, { cache: "no-store" });
+  return response.json();
+}
+
+/**
+ * Posts the offer and returns {answer, url, id, serverMs}.
+ *
+ * `url` is the call's own address for hang-up and statistics (null when the server named none), `serverMs` what the
+ * server says it spent (Server-Timing), else null.
+ */
+export async function placeCall(callsUrl, offer, signal) {
+  const response = await request(callsUrl, {
+    method: "POST",
+    headers: { "Content-Type": "application/sdp", Accept: "application/sdp" },
+    body: offer,
+    signal: AbortSignal.any([signal, AbortSignal.timeout(ANSWER_TIMEOUT_MS)]),
+  });
+  const location = response.headers.get("Location");
+  const url = location ? new URL(location, response.url).href : null;
+  return {
+    answer: await response.text(),
+    url,
+    id: url ? url.split("/").pop() : null,
+    serverMs: serverTiming(response.headers.get("Server-Timing")),
+  };
+}
+
+/** Ends a call at the server; works while the page is being closed. Failures are of no interest to anybody by then. */
+export function endCall(callUrl) {
+  if (callUrl) fetch(callUrl, { method: "DELETE", keepalive: true }).catch(() => {});
+}
+
+/** Returns the server's JSON about a call; it answers for a minute after the end, so the reason can still be asked. */
+export async function callStats(callUrl) {
+  const response = await request(`${callUrl}/stats`, { cache: "no-store", signal: AbortSignal.timeout(4000) });
+  return response.json();
+}
+
+async function request(url, options) {
+  let response;
+  try {
+    response = await fetch(url, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    if (error.name === "TimeoutError") throw new SignalingError("The server took too long to answer.");
+    throw new SignalingError("The server could not be reached.");
+  }
+  if (response.ok) return response;
+  throw await refusal(response);
+}
+
+async function refusal(response) {
+  const text = await response.text().catch(() => "");
+  let error = {};
+  try {
+    error = JSON.parse(text).error ?? {};
+  } catch {
+    error = { message: text.length < 300 && !text.trimStart().startsWith("<") ? text.trim() : "" };
+  }
+  const retryAfterS = Number.parseInt(response.headers.get("Retry-After") ?? "", 10);
+  return new SignalingError(error.message || `${response.status} ${response.statusText}`.trim(), {
+    status: response.status,
+    retryAfterS: Number.isNaN(retryAfterS) ? null : retryAfterS,
+    code: error.code ?? "",
+  });
+}
+
+function serverTiming(header) {
+  const match = /dur=([\d.]+)/.exec(header ?? "");
+  return match ? Number(match[1]) : null;
+}
