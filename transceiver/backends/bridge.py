@@ -6,7 +6,7 @@
 4. When the user speaks (unless `interrupt_response` is false) or the client clears, the sound stops at once: `cleared` goes
    down, `conversation.item.truncate` goes up with what was really played.
 5. Upstream audio formats are the bridge's; the client is told the formats that it asked for.
-6. An answer to something the bridge sent by itself stays here.
+6. An answer to something the bridge sent by itself stays here; `session.created` reaches the client exactly once.
 7. What a client secret fixes for the call is left out of a client's `session.update`, and said.
 8. Nothing that either side sends raises: the client gets an `error` event, the backend's fault is counted.
 """
@@ -14,19 +14,25 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from .acks import (
+    NAMED_EVENT_PREFIX,
+    OWN_EVENT_PREFIX,
+    UpdateAcks,
+    cause_of,
+    is_own,
+    without_given_name,
+)
 from .dialect import Dialect, Event, session_format, with_formats
 from .journal import Journal
 from .playout import AudioSink, Playout
 from .policy import restrict
 
-OWN_EVENT_PREFIX: Final = "bridge_"
 CLIENT_EVENT_MAX_BYTES: Final = 256 * 1024
 BACKEND_EVENT_MAX_BYTES: Final = 16 * 1024 * 1024
 
@@ -72,6 +78,10 @@ class Bridge:
         self._playout = Playout(sink)
         self._asked_formats: dict[str, Event] = {}
         self._interrupt_response = True
+        self._acks = UpdateAcks()
+        self._greeted = False
+        self._replayed_items: set[str] = set()
+        self._open_responses: dict[str, None] = {}
         self.journal = Journal()
         self.backend_garbage = 0
         self.interruptions = 0
@@ -123,20 +133,36 @@ class Bridge:
         audio = base64.b64encode(self._encode(pcm)).decode("ascii")
         return {"type": "input_audio_buffer.append", "audio": audio}
 
-    def advance(self) -> Outgoing:
-        """Call it on every wake-up of the media path: `started` and `stopped` that became due."""
-        return Outgoing(
-            [_buffer_event(name, response_id) for name, response_id in self._playout.advance()]
-        )
+    def advance(self, now_s: float) -> Outgoing:
+        """Call it on every wake-up of the media path: what became due (`now_s` is monotonic)."""
+        out = Outgoing(self._buffer_events())
+        for _ in range(self._acks.due(now_s)):
+            session = {"type": "realtime", "object": "realtime.session", **self.journal.session}
+            acknowledged = {"type": "session.updated", "event_id": event_id()}
+            out.to_client.append({**acknowledged, "session": self._client_view(session)})
+        return out
 
     def configure(self, session: Event) -> Event:
-        """The first `session.update` of a call, from the server's own configuration and the client's `session` part."""
+        """The first `session.update`, from the server's configuration and the client's `session` part."""
         self._remember(session)
-        return self._dialect.to_backend(self._own({"type": "session.update", "session": session}))
+        return self._own_update({"type": "session.update", "session": session})
 
-    def replay(self) -> list[Event]:
-        """What a new backend connection is told first, after the old one broke."""
-        return [self._dialect.to_backend(self._own(event)) for event in self.journal.replay()]
+    def reconnected(self) -> Outgoing:
+        """The old connection broke and a new one is there: what each side is told before anything else.
+
+        Responses under way end as failed, with the sound that had arrived; the backend gets session and items again.
+        """
+        self._acks = UpdateAcks()
+        self._playout.no_more_audio()
+        out = Outgoing([_failed_response(response_id) for response_id in self._open_responses])
+        self._open_responses.clear()
+        for event in self.journal.replay():
+            if event["type"] == "session.update":
+                out.to_backend.append(self._own_update(event))
+                continue
+            self._replayed_items.add(str(event["item"].get("id")))
+            out.to_backend.append(self._dialect.to_backend(self._own(event)))
+        return out
 
     def _session_update(self, event: Event) -> Outgoing:
         session = event.get("session")
@@ -153,7 +179,10 @@ class Bridge:
                 error_event("session_field_locked", message, cause=cause, param=refused[0])
             )
         self._remember(allowed)
-        out.to_backend.append(self._dialect.to_backend({**event, "session": allowed}))
+        update_id = cause or event_id(NAMED_EVENT_PREFIX)
+        self._acks.asked(update_id)
+        update = {**event, "event_id": update_id, "session": allowed}
+        out.to_backend.append(self._dialect.to_backend(update))
         return out
 
     def _remember(self, session: Event) -> None:
@@ -171,24 +200,45 @@ class Bridge:
 
     def _one_from_backend(self, event: Event, out: Outgoing) -> None:
         kind = event["type"]
+        if not self._greeted and kind != "session.created":
+            self._greet(
+                {"type": "realtime", "object": "realtime.session", **self.journal.session}, out
+            )
         if kind == "response.output_audio.delta":
             self._audio(event, out)
-            return
-        if kind == "error" and self._is_own_error(event):
-            return
-        if kind in ("session.created", "session.updated") and isinstance(
-            event.get("session"), dict
-        ):
+        elif kind == "session.created":
+            if not self._greeted:
+                self._greet(event.get("session"), out)
+        elif self._is_for_client(event):
+            self._pass_down(event, out)
+
+    def _greet(self, session: object, out: Outgoing) -> None:
+        self._greeted = True
+        session = session if isinstance(session, dict) else {}
+        self._learn_interruption(session)
+        created = {"type": "session.created", "event_id": event_id()}
+        out.to_client.append({**created, "session": self._client_view(session)})
+
+    def _is_for_client(self, event: Event) -> bool:
+        kind = event["type"]
+        if kind == "session.updated":
+            return self._acks.answered()
+        if kind == "error":
+            self._acks.refused(cause_of(event) or "")
+            return not is_own(event)
+        if kind in ("conversation.item.added", "conversation.item.done"):
+            item = event.get("item")
+            return not (isinstance(item, dict) and item.get("id") in self._replayed_items)
+        return True
+
+    def _pass_down(self, event: Event, out: Outgoing) -> None:
+        kind = event["type"]
+        if kind == "session.updated" and isinstance(event.get("session"), dict):
             self._learn_interruption(event["session"])
             event = {**event, "session": self._client_view(event["session"])}
-        elif kind == "response.output_audio.done" and isinstance(
-            event.get("content_index", 0), int
-        ):
-            where = (
-                str(event.get("response_id")),
-                str(event.get("item_id")),
-                event.get("content_index", 0),
-            )
+        elif kind == "error":
+            event = without_given_name(event)
+        elif kind == "response.output_audio.done" and (where := _where(event)) is not None:
             self._playout.part_done(*where)
         self.journal.observe(event)
         if not isinstance(event.get("event_id"), str):
@@ -199,22 +249,27 @@ class Bridge:
             out.to_client += interrupted.to_client
             out.to_backend += interrupted.to_backend
         elif kind == "response.done" and isinstance(event.get("response"), dict):
-            self._playout.response_done(str(event["response"].get("id")))
-            out.to_client += self.advance().to_client
+            response_id = str(event["response"].get("id"))
+            self._open_responses.pop(response_id, None)
+            self._playout.response_done(response_id)
+            out.to_client += self._buffer_events()
+        elif kind == "response.created" and isinstance(event.get("response"), dict):
+            self._open_responses[str(event["response"].get("id"))] = None
 
     def _audio(self, event: Event, out: Outgoing) -> None:
+        where = _where(event)
         try:
             raw = base64.b64decode(event["delta"], validate=True)
-            item_id, response_id = str(event["item_id"]), str(event["response_id"])
-            content_index = int(event.get("content_index", 0))
-        except (KeyError, TypeError, ValueError, binascii.Error):
-            self.backend_garbage += 1
-            return
+        except (KeyError, TypeError, ValueError):
+            raw = b""
         audio_format = self._dialect.format
         raw = raw[: len(raw) - len(raw) % audio_format.sample_bytes]
+        if where is None or not raw:
+            self.backend_garbage += 1
+            return
         duration_ms = len(raw) / audio_format.sample_bytes * 1000 / audio_format.rate_hz
-        if self._playout.audio(response_id, item_id, content_index, self._decode(raw), duration_ms):
-            out.to_client.append(_buffer_event("started", response_id))
+        if self._playout.audio(*where, self._decode(raw), duration_ms):
+            out.to_client.append(_buffer_event("started", where[0]))
 
     def _interrupt(self) -> Outgoing:
         if not self._playout.speaking:
@@ -242,10 +297,13 @@ class Bridge:
     def _own(self, event: Event) -> Event:
         return {**event, "event_id": event_id(OWN_EVENT_PREFIX)}
 
-    def _is_own_error(self, event: Event) -> bool:
-        error = event.get("error")
-        cause = error.get("event_id") if isinstance(error, dict) else None
-        return isinstance(cause, str) and cause.startswith(OWN_EVENT_PREFIX)
+    def _own_update(self, event: Event) -> Event:
+        update = self._own(event)
+        self._acks.asked(update["event_id"])
+        return self._dialect.to_backend(update)
+
+    def _buffer_events(self) -> list[Event]:
+        return [_buffer_event(name, response) for name, response in self._playout.advance()]
 
     def _client_view(self, session: Event) -> Event:
         formats = {
@@ -261,3 +319,25 @@ def _buffer_event(name: str, response_id: str) -> Event:
         "event_id": event_id(),
         "response_id": response_id,
     }
+
+
+def _failed_response(response_id: str) -> Event:
+    error = {"type": "server_error", "code": "backend_connection_lost"}
+    response: Event = {
+        "id": response_id,
+        "object": "realtime.response",
+        "status": "failed",
+        "status_details": {"type": "failed", "error": error},
+        "output": [],
+        "usage": None,
+    }
+    return {"type": "response.done", "event_id": event_id(), "response": response}
+
+
+def _where(event: Event) -> tuple[str, str, int] | None:
+    """(response id, item id, content index) of an audio event, or None where it has none."""
+    response_id, item_id = event.get("response_id"), event.get("item_id")
+    content_index = event.get("content_index", 0)
+    if not isinstance(response_id, str) or not isinstance(item_id, str):
+        return None
+    return (response_id, item_id, content_index) if isinstance(content_index, int) else None

@@ -23,12 +23,12 @@ class Journal:
     """The conversation of one call in GA events."""
 
     def __init__(self) -> None:
-        self._session: Event = {}
+        self.session: Event = {}
         self._items: OrderedDict[str, Event] = OrderedDict()
 
     def session_updated(self, session: Event) -> None:
         """A client's `session.update` on its way up: later fields win, nested `audio` is merged."""
-        self._session = merge(self._session, session)
+        self.session = merge(self.session, session)
 
     def observe(self, event: Event) -> None:
         """A backend event on its way down; unknown ones are ignored."""
@@ -47,7 +47,7 @@ class Journal:
 
     def replay(self) -> list[Event]:
         """The events that bring a fresh backend session to where this one was."""
-        session = [{"type": "session.update", "session": self._session}] if self._session else []
+        session = [{"type": "session.update", "session": self.session}] if self.session else []
         texts = [text for item in self._items.values() if (text := _as_text(item)) is not None]
         return [*session, *({"type": "conversation.item.create", "item": text} for text in texts)]
 
@@ -114,4 +114,4 @@ def _as_text(item: Event) -> Event | None:
     if not kept:
         return None
     parts = [{"type": _REPLAYED_TEXT[role], "text": text[:TEXT_MAX_CHARS]} for text in kept]
-    return {"type": "message", "role": role, "content": parts}
+    return {"id": item["id"], "type": "message", "role": role, "content": parts}

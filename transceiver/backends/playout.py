@@ -112,6 +112,11 @@ class Playout:
         if response is not None:
             response.done = True
 
+    def no_more_audio(self) -> None:
+        """The connection that audio came over is gone: what arrived is all there is."""
+        for response in self._responses:
+            response.done = True
+
     def advance(self) -> list[tuple[str, str]]:
         """What became due: ('stopped' | 'started', response_id), in order. Call it on every wake-up."""
         events = []

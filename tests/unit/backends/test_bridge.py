@@ -50,7 +50,13 @@ def sink() -> Sink:
 
 @pytest.fixture
 def bridge(sink: Sink) -> Bridge:
-    return Bridge(Dialect(), sink)
+    bridge = Bridge(Dialect(), sink)
+    greet(bridge)
+    return bridge
+
+
+def greet(bridge: Bridge) -> None:
+    bridge.from_backend(server("session.created", session={"id": "sess_1"}))
 
 
 def server(kind: str, **fields: Any) -> str:
@@ -95,14 +101,14 @@ def test_audio_deltas_stay_here_and_start_the_buffer_once(bridge: Bridge, sink: 
 def test_stopped_comes_after_done_and_the_last_sample(bridge: Bridge, sink: Sink) -> None:
     bridge.from_backend(delta(100))
     sink.pass_ms(100)
-    assert bridge.advance().to_client == []  # played to its end, but more may come
+    assert bridge.advance(0.0).to_client == []  # played to its end, but more may come
     bridge.from_backend(delta(100))
     assert types(bridge.from_backend(done()).to_client) == ["response.done"]
     sink.pass_ms(99)
-    assert bridge.advance().to_client == []
+    assert bridge.advance(0.0).to_client == []
     sink.pass_ms(1)
-    assert types(bridge.advance().to_client) == ["output_audio_buffer.stopped"]
-    assert bridge.advance().to_client == []
+    assert types(bridge.advance(0.0).to_client) == ["output_audio_buffer.stopped"]
+    assert bridge.advance(0.0).to_client == []
 
 
 def test_a_fully_played_response_stops_right_behind_its_done(bridge: Bridge, sink: Sink) -> None:
@@ -119,7 +125,7 @@ def test_the_next_response_starts_when_the_one_before_is_heard(bridge: Bridge, s
     bridge.from_backend(done())
     assert bridge.from_backend(delta(100, "resp_2", "item_2")).to_client == []
     sink.pass_ms(100)
-    assert types(bridge.advance().to_client) == [
+    assert types(bridge.advance(0.0).to_client) == [
         "output_audio_buffer.stopped",
         "output_audio_buffer.started",
     ]
@@ -226,6 +232,7 @@ def test_clear_with_nothing_to_clear_is_silent(bridge: Bridge, sink: Sink) -> No
 
 def test_formats_go_up_as_ours_and_come_back_as_asked(sink: Sink) -> None:
     bridge = Bridge(Dialect(format=FORMATS["pcm16"]), sink)
+    greet(bridge)
     asked = {"type": "audio/pcm", "rate": 24_000}
     session = {
         "type": "realtime",
@@ -307,6 +314,9 @@ def test_backend_garbage_is_counted_and_goes_nowhere(bridge: Bridge, message: st
 def test_odd_shapes_of_known_events_do_not_raise(bridge: Bridge) -> None:
     for message in (
         server("session.created", session=None),
+        server("session.created", session={"audio": {"input": 4}}),
+        server("response.output_audio.done"),
+        server("response.created", response=None),
         server("session.updated", session={"audio": 3}),
         server("response.done", response=[]),
         server("conversation.item.added", item={"id": 5}),
@@ -358,7 +368,7 @@ def test_replay_brings_back_session_and_conversation(bridge: Bridge) -> None:
     bridge.from_backend(
         server(spoken, response_id="r", item_id="a1", content_index=0, transcript="hi there")
     )
-    session, first, second = bridge.replay()
+    session, first, second = bridge.reconnected().to_backend
     assert session["session"]["instructions"] == "be brief"
     assert session["session"]["audio"]["input"]["format"]["rate"] == 24_000
     assert first["item"]["content"] == [{"type": "input_text", "text": "hello"}]
@@ -367,6 +377,7 @@ def test_replay_brings_back_session_and_conversation(bridge: Bridge) -> None:
 
 def test_beta_backend_looks_like_ga(sink: Sink) -> None:
     bridge = Bridge(Dialect(beta=True), sink)
+    greet(bridge)
     session = {
         "type": "realtime",
         "output_modalities": ["audio"],
@@ -409,3 +420,80 @@ def test_beta_backend_looks_like_ga(sink: Sink) -> None:
     assert created[0]["item"]["content"][0]["type"] == "output_audio"
     named = bridge.from_backend(server("response.audio_transcript.delta", delta="x")).to_client
     assert types(named) == ["response.output_audio_transcript.delta"]
+
+
+def session_update(**session: Any) -> str:
+    return json.dumps({"type": "session.update", "session": session})
+
+
+def test_session_created_reaches_the_client_exactly_once(sink: Sink) -> None:
+    bridge = Bridge(Dialect(), sink)
+    first = bridge.from_backend(server("conversation.created", conversation={"id": "c"})).to_client
+    assert types(first) == ["session.created", "conversation.created"]
+    assert isinstance(first[0]["session"], dict)
+    assert bridge.from_backend(server("session.created", session={"id": "late"})).to_client == []
+
+
+def test_the_answer_to_the_bridges_own_update_stays_here(sink: Sink) -> None:
+    bridge = Bridge(Dialect(), sink)
+    bridge.configure({"instructions": "from the server"})
+    greet(bridge)
+    bridge.from_client(session_update(tools=[]))
+    updated = server("session.updated", session={})
+    assert bridge.from_backend(updated).to_client == []
+    assert types(bridge.from_backend(updated).to_client) == ["session.updated"]
+
+
+def test_a_refused_own_update_does_not_eat_the_clients_answer(sink: Sink) -> None:
+    bridge = Bridge(Dialect(), sink)
+    own = bridge.configure({"instructions": "x"})
+    greet(bridge)
+    bridge.from_client(session_update(tools=[]))
+    error = {"type": "invalid_request_error", "message": "no", "event_id": own["event_id"]}
+    assert bridge.from_backend(server("error", error=error)).to_client == []
+    assert types(bridge.from_backend(server("session.updated", session={})).to_client) == [
+        "session.updated"
+    ]
+
+
+def test_an_error_never_names_an_event_id_that_the_client_did_not_give(bridge: Bridge) -> None:
+    [up] = bridge.from_client(session_update(tools=5)).to_backend
+    error = {"type": "invalid_request_error", "message": "no", "event_id": up["event_id"]}
+    [down] = bridge.from_backend(server("error", error=error)).to_client
+    assert (down["error"]["message"], down["error"]["event_id"]) == ("no", None)
+
+
+def test_an_unanswered_update_is_answered_from_here_after_three_seconds(bridge: Bridge) -> None:
+    asked = {"type": "audio/pcm", "rate": 24_000}
+    bridge.from_client(session_update(instructions="i", audio={"input": {"format": asked}}))
+    assert bridge.advance(100.0).to_client == []
+    assert bridge.advance(102.9).to_client == []
+    [updated] = bridge.advance(103.1).to_client
+    assert (updated["type"], updated["session"]["instructions"]) == ("session.updated", "i")
+    assert updated["session"]["audio"]["input"]["format"] == asked
+    assert bridge.advance(200.0).to_client == []
+
+
+def test_after_a_reconnect_responses_fail_and_replayed_items_stay_here(
+    bridge: Bridge, sink: Sink
+) -> None:
+    bridge.from_client(session_update(instructions="i"))
+    bridge.from_backend(server("response.created", response={"id": "resp_1"}))
+    bridge.from_backend(delta(200))
+    part = {"type": "input_text", "text": "hello"}
+    item = {"id": "u1", "type": "message", "role": "user", "content": [part]}
+    bridge.from_backend(server("conversation.item.added", item=item))
+    out = bridge.reconnected()
+    assert [(e["type"], e["response"]["id"], e["response"]["status"]) for e in out.to_client] == [
+        ("response.done", "resp_1", "failed")
+    ]
+    assert types(out.to_backend) == ["session.update", "conversation.item.create"]
+    for answer in (
+        server("session.created", session={"id": "sess_2"}),
+        server("session.updated", session={}),
+        server("conversation.item.added", item=item),
+        server("conversation.item.done", item=item),
+    ):
+        assert bridge.from_backend(answer).to_client == []
+    sink.pass_ms(200)
+    assert types(bridge.advance(0.0).to_client) == ["output_audio_buffer.stopped"]

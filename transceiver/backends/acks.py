@@ -1,0 +1,84 @@
+"""Whose `session.update` a `session.updated` answers: the client's, or one that the bridge sent by itself.
+
+1. Backends answer in the order of asking; an `error` that names an update takes that update's place.
+2. The answer to the bridge's own update stays here.
+3. A client whose update is not answered within ACK_WAIT_S gets an answer from here: some backends never send one, and stock
+   clients wait 5 s for it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+from .dialect import Event
+
+ACK_WAIT_S: Final = 3.0
+PENDING_MAX: Final = 64
+OWN_EVENT_PREFIX: Final = "bridge_"
+"""Event ids of what the bridge sends by itself; an `error` that names one is no client's business."""
+NAMED_EVENT_PREFIX: Final = "named_"
+"""Event ids given to client events that came without one."""
+
+
+@dataclass(frozen=True)
+class _Pending:
+    event_id: str
+    asked_s: float | None
+    """None until the clock is known: `due` sets it."""
+
+
+class UpdateAcks:
+    """The unanswered session updates of one backend connection."""
+
+    def __init__(self) -> None:
+        self._pending: deque[_Pending] = deque(maxlen=PENDING_MAX)
+
+    def asked(self, update_id: str) -> None:
+        """A `session.update` with this event id went up."""
+        self._pending.append(_Pending(update_id, None))
+
+    def answered(self) -> bool:
+        """A `session.updated` came. True when it is for the client."""
+        if not self._pending:
+            return True  # the backend changed something by itself, or answers what was answered from here
+        return not self._pending.popleft().event_id.startswith(OWN_EVENT_PREFIX)
+
+    def refused(self, update_id: str) -> None:
+        """An `error` that names this event came."""
+        self._pending = deque(
+            (pending for pending in self._pending if pending.event_id != update_id),
+            maxlen=PENDING_MAX,
+        )
+
+    def due(self, now_s: float) -> int:
+        """How many client updates are to be answered from here now."""
+        count = 0
+        self._pending = deque(
+            (p if p.asked_s is not None else _Pending(p.event_id, now_s) for p in self._pending),
+            maxlen=PENDING_MAX,
+        )
+        while self._pending and now_s - (self._pending[0].asked_s or now_s) >= ACK_WAIT_S:
+            if not self._pending.popleft().event_id.startswith(OWN_EVENT_PREFIX):
+                count += 1
+        return count
+
+
+def is_own(event: Event) -> bool:
+    """Whether an `error` answers something that the bridge sent by itself."""
+    return (cause_of(event) or "").startswith(OWN_EVENT_PREFIX)
+
+
+def cause_of(event: Event) -> str | None:
+    """The event id that an `error` names."""
+    error = event.get("error")
+    cause = error.get("event_id") if isinstance(error, dict) else None
+    return cause if isinstance(cause, str) else None
+
+
+def without_given_name(event: Event) -> Event:
+    """An `error` as the client may see it: an event id that it never gave is taken out."""
+    if not (cause_of(event) or "").startswith(NAMED_EVENT_PREFIX):
+        return event
+    return {**event, "error": {**event["error"], "event_id": None}}
