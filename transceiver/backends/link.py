@@ -1,0 +1,228 @@
+"""One WebSocket to a Realtime backend, kept open for the length of a call.
+
+1. Nothing here waits for the backend: `send` and `send_audio` queue and return.
+2. What a connection is told first (the owner's `on_connected`) goes ahead of everything queued; the rest is held back until
+   `release`, so that no sound arrives in a wrong format.
+3. Audio is bounded in bytes, the oldest goes first, counted. Control events are never dropped: a backend that lets them pile
+   up is gone.
+4. A connection that breaks is made again, with back-off and jitter, for at most `give_up_s`; then `on_gone`, once.
+5. A refused key (401, 403) or a missing address (404) is not tried again.
+6. Neither headers nor the query of the URL are ever logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import socket
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import aiohttp
+from yarl import URL
+
+from .dialect import Event
+
+MESSAGE_MAX_BYTES: Final = 16 * 1024 * 1024
+AUDIO_MAX_CHARS: Final = 384 * 1024
+"""Queued audio events, as sent: about 5.5 s of 24 kHz PCM in base64."""
+CONTROL_MAX_CHARS: Final = 2 * 1024 * 1024
+SEND_BUFFER_BYTES: Final = 64 * 1024
+"""Of the kernel: what lies there can no longer be dropped when the backend stalls."""
+HEARTBEAT_S: Final = 60.0
+STEADY_S: Final = 5.0
+"""A connection that lived this long ends a row of failures."""
+BACKOFF_FIRST_S: Final = 0.1
+BACKOFF_MAX_S: Final = 2.0
+FINAL_STATUSES: Final = frozenset({400, 401, 403, 404})
+
+
+@dataclass(frozen=True)
+class LinkConfig:
+    """Where a backend is and how long it may take."""
+
+    url: URL
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    connect_timeout_s: float = 5.0
+    """For TCP, TLS and the upgrade of one try."""
+    give_up_s: float = 10.0
+    """From the first failure in a row to `on_gone`."""
+
+    @property
+    def shown(self) -> str:
+        """The address without user, password and query."""
+        return str(self.url.with_user(None).with_query(None).with_fragment(None))
+
+
+class LinkOwner(Protocol):
+    """Who has the call."""
+
+    def on_connected(self, again: bool) -> list[Event]:
+        """A connection stands; returns what the backend is told first."""
+
+    def on_message(self, message: str | bytes) -> None:
+        """A message of the backend, of up to MESSAGE_MAX_BYTES; it may be anything."""
+
+    def on_gone(self, reason: str) -> None:
+        """There is no backend any more; `reason` may be shown to the client."""
+
+    async def room(self) -> None:
+        """Returns when the owner can take another message; until then the backend is not read."""
+
+
+class Link:
+    """See the module. `run` is the task; one owner."""
+
+    def __init__(self, config: LinkConfig, http: aiohttp.ClientSession, owner: LinkOwner) -> None:
+        self._config = config
+        self._http = http
+        self._owner = owner
+        self._first: deque[str] = deque()
+        self._queue: deque[tuple[bool, str]] = deque()
+        self._audio_chars = 0
+        self._control_chars = 0
+        self._released = False
+        self._wake = asyncio.Event()
+        self._stalled = asyncio.Event()
+        self.audio_dropped = 0
+        """Audio events dropped since the call began."""
+        self.connections = 0
+        """Connections made since the call began."""
+
+    def send(self, event: Event) -> None:
+        """Queues a control event behind everything sent before."""
+        text = json.dumps(event)
+        self._control_chars += len(text)
+        self._queue.append((False, text))
+        if self._control_chars > CONTROL_MAX_CHARS:
+            self._stalled.set()
+        self._wake.set()
+
+    def send_audio(self, event: Event) -> None:
+        """Queues an audio event; the oldest ones give way."""
+        text = json.dumps(event)
+        self._audio_chars += len(text)
+        self._queue.append((True, text))
+        if self._audio_chars > AUDIO_MAX_CHARS:
+            self._drop_oldest_audio()
+        self._wake.set()
+
+    def release(self) -> None:
+        """The backend is configured: what was queued may go."""
+        self._released = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until cancelled, or `on_gone`."""
+        loop = asyncio.get_running_loop()
+        backoff_s, failing_since_s = BACKOFF_FIRST_S, loop.time()
+        while True:
+            began_s = loop.time()
+            reason, final = await self._one_connection()
+            now_s = loop.time()
+            if self.connections and now_s - began_s >= STEADY_S:
+                backoff_s, failing_since_s = BACKOFF_FIRST_S, now_s
+            if final or now_s - failing_since_s >= self._config.give_up_s:
+                self._owner.on_gone(reason)
+                return
+            await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
+            backoff_s = min(backoff_s * 3, BACKOFF_MAX_S)
+
+    async def _one_connection(self) -> tuple[str, bool]:
+        """Lives as long as the connection does; why it ended, and whether another try is useless."""
+        try:
+            async with asyncio.timeout(self._config.connect_timeout_s):
+                websocket = await self._http.ws_connect(
+                    self._config.url,
+                    headers=self._config.headers,
+                    max_msg_size=MESSAGE_MAX_BYTES,
+                    heartbeat=HEARTBEAT_S,
+                    timeout=aiohttp.ClientWSTimeout(ws_close=1.0),
+                )
+        except aiohttp.WSServerHandshakeError as error:
+            reason = f"the backend refused the connection with status {error.status}"
+            return reason, error.status in FINAL_STATUSES
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            return f"the backend cannot be reached ({type(error).__name__})", False
+        _limit_kernel_buffer(websocket)
+        self._released = False
+        self._first = deque(json.dumps(e) for e in self._owner.on_connected(self.connections > 0))
+        self.connections += 1
+        tasks = [
+            asyncio.create_task(part)
+            for part in (self._write(websocket), self._read(websocket), self._stall())
+        ]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            return done.pop().result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await _close(websocket)
+
+    async def _stall(self) -> tuple[str, bool]:
+        await self._stalled.wait()
+        return "the backend does not read what it is sent", True
+
+    async def _read(self, websocket: aiohttp.ClientWebSocketResponse) -> tuple[str, bool]:
+        while True:
+            await self._owner.room()
+            message = await websocket.receive()
+            if message.type in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
+                self._owner.on_message(message.data)
+            elif message.type is aiohttp.WSMsgType.ERROR:
+                return f"the backend's connection failed ({type(message.data).__name__})", False
+            elif message.type in (
+                aiohttp.WSMsgType.CLOSE,
+                aiohttp.WSMsgType.CLOSING,
+                aiohttp.WSMsgType.CLOSED,
+            ):
+                return f"the backend closed the connection (code {websocket.close_code})", False
+
+    async def _write(self, websocket: aiohttp.ClientWebSocketResponse) -> tuple[str, bool]:
+        while True:
+            while (text := self._next()) is not None:
+                try:
+                    await websocket.send_str(text)
+                except (aiohttp.ClientError, OSError) as error:
+                    return f"the backend's connection failed ({type(error).__name__})", False
+            self._wake.clear()
+            await self._wake.wait()
+
+    def _next(self) -> str | None:
+        if self._first:
+            return self._first.popleft()
+        if not self._queue or not self._released:
+            return None
+        audio, text = self._queue.popleft()
+        if audio:
+            self._audio_chars -= len(text)
+        else:
+            self._control_chars -= len(text)
+        return text
+
+    def _drop_oldest_audio(self) -> None:
+        for position, (audio, text) in enumerate(self._queue):
+            if audio:
+                del self._queue[position]
+                self._audio_chars -= len(text)
+                self.audio_dropped += 1
+                return
+
+
+def _limit_kernel_buffer(websocket: aiohttp.ClientWebSocketResponse) -> None:
+    sock = websocket.get_extra_info("socket")
+    if sock is not None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+
+
+async def _close(websocket: aiohttp.ClientWebSocketResponse) -> None:
+    """Says goodbye for a second; a peer that does not read is left without it."""
+    with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError):
+        async with asyncio.timeout(1.5):
+            await websocket.close()
