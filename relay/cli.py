@@ -1,0 +1,295 @@
+"""The command line: `relay serve`, `relay keygen`, `relay demo`.
+
+1. Wrong input ends with one clear line and exit status 2, before anything is bound.
+2. Every option may come from a flag, from RELAY_NAME in the environment (repeatable ones split on
+   whitespace) or from the TOML file of --config; the first of these that speaks wins.
+3. What only one command needs is imported when that command runs.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from relay.errors import RelayError
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+class OneLineGroup(click.Group):
+    """A group whose every error is one line on stderr."""
+
+    def main(self, args: Sequence[str] | None = None, *_: Any, **extra: Any) -> Any:
+        """Run and exit: 2 for wrong input, 1 when the relay cannot go on."""
+        try:
+            sys.exit(super().main(args, prog_name="relay", standalone_mode=False, **extra) or 0)
+        except click.exceptions.Exit as exit_request:
+            sys.exit(exit_request.exit_code)
+        except click.Abort:
+            sys.exit(130)
+        except click.ClickException as error:
+            _fail(error.format_message(), error.exit_code)
+        except RelayError as error:
+            _fail(str(error), error.exit_status)
+
+
+def option(name: str, text: str, **settings: Any) -> Callable[[_Command], _Command]:
+    """An option of `serve` that also has its environment variable."""
+    variable = "RELAY_" + name.lstrip("-").replace("-", "_").upper()
+    decorate: Callable[[_Command], _Command] = click.option(
+        name, envvar=variable, show_envvar=True, help=text, **settings
+    )
+    return decorate
+
+
+def log_options(command: _Command) -> _Command:
+    """--log-level and --log-format."""
+    from relay.log import LOG_FORMATS, LOG_LEVELS
+
+    command = option("--log-format", "How.", type=click.Choice(LOG_FORMATS), default="console")(
+        command
+    )
+    return option("--log-level", "What to log.", type=click.Choice(LOG_LEVELS), default="info")(
+        command
+    )
+
+
+def _read_toml(context: click.Context, _parameter: click.Parameter, path: str | None) -> None:
+    from relay.config import load_toml
+
+    if path is None:
+        return
+    known = {
+        parameter.name: parameter.multiple
+        for parameter in context.command.params
+        if isinstance(parameter, click.Option) and parameter.name and parameter.expose_value
+    }
+    context.default_map = load_toml("--config", path, known)
+
+
+@click.group(
+    cls=OneLineGroup,
+    no_args_is_help=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(package_name="voice-relay", message="%(version)s")
+def main() -> None:
+    """A UDP relay that routes WebRTC sessions by a hint in the first packet."""
+
+
+@main.command()
+@click.option("--id", "key_id", type=click.IntRange(0, 6), default=0, help="The key's id, 0 to 6.")
+def keygen(key_id: int) -> None:
+    """Print a new keyring line.
+
+    The first line of a keyring seals new tokens, every line opens old ones: append a new key on all
+    relays first, then put it first everywhere.
+    """
+    from relay.wire.keyring import generate_line
+
+    click.echo(generate_line(key_id))
+
+
+@main.command()
+@option(
+    "--listen",
+    "Public address, and what clients are told instead; may be repeated. ADDR `*` is every address.",
+    metavar="ADDR:PORT[=PUBLIC:PORT]",
+    multiple=True,
+    required=True,
+)
+@option("--workers", "Worker processes.", metavar="N|auto", default="auto", show_default=True)
+@option(
+    "--cluster",
+    "Id of this cluster, as in tokens.",
+    type=click.IntRange(0, 65535),
+    default=0,
+    show_default=True,
+)
+@option("--keyring", "Keyring file; see `relay keygen`.", metavar="FILE", required=True)
+@option(
+    "--internal",
+    "Where transceivers reach the relay; worker i has port + i, or any port with 0.",
+    metavar="HOST:PORT",
+    required=True,
+)
+@option(
+    "--allow-transceiver",
+    "Networks and ports where transceivers are; nothing else is ever reached. May be repeated.",
+    metavar="CIDR[:PORT-PORT]",
+    multiple=True,
+    required=True,
+)
+@option(
+    "--ipv6-prefix",
+    "A /64 that IPv6 tokens name by its index; may be repeated.",
+    metavar="INDEX=PREFIX/64",
+    multiple=True,
+)
+@option(
+    "--idle-timeout",
+    "Seconds after which a flow ends whose owners are silent.",
+    type=click.FloatRange(1, 86400),
+    default=60,
+    show_default=True,
+)
+@option(
+    "--max-flows",
+    "Established flows of this host.",
+    type=click.IntRange(1, 1 << 26),
+    default=1 << 18,
+    show_default=True,
+)
+@option("--limit", "A cap of one worker; may be repeated.", metavar="NAME=N", multiple=True)
+@option(
+    "--receive-buffer",
+    "Receive buffer of each socket.",
+    metavar="BYTES",
+    type=click.IntRange(4096, 1 << 30),
+    default=4 << 20,
+    show_default=True,
+)
+@option(
+    "--pin",
+    "Pin workers to CPUs; auto: unless a CPU quota without a cpuset is in force.",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+)
+@option(
+    "--drain-timeout",
+    "Seconds to go on forwarding after SIGTERM.",
+    type=click.FloatRange(0, 86400),
+    default=30,
+    show_default=True,
+)
+@option(
+    "--drain-min-flows",
+    "End the drain once fewer established flows are left.",
+    type=click.IntRange(0),
+    default=1,
+    show_default=True,
+)
+@option(
+    "--admin",
+    "HTTP for /healthz, /readyz and /metrics.",
+    metavar="HOST:PORT",
+    default="127.0.0.1:9478",
+    show_default=True,
+)
+@option("--run-dir", "Lock and unix sockets of this relay.", metavar="DIR")
+@click.option(
+    "--config",
+    envvar="RELAY_CONFIG",
+    show_envvar=True,
+    metavar="FILE.toml",
+    help="Options in a file, with underscores; flags and environment win.",
+    is_eager=True,
+    expose_value=False,
+    callback=_read_toml,
+)
+@log_options
+def serve(log_level: str, log_format: Any, **options: Any) -> int:
+    """Relay between clients and transceivers."""
+    from relay.config import LogConfig
+    from relay.log import configure, get_logger
+    from relay.supervisor import Supervisor
+
+    configure(log_level, log_format)
+    config = _serve_config(**options)
+    return Supervisor(config, LogConfig(log_level, log_format), get_logger()).run()
+
+
+def _serve_config(
+    *,
+    listen: Sequence[str],
+    workers: str,
+    cluster: int,
+    keyring: str,
+    internal: str,
+    allow_transceiver: Sequence[str],
+    ipv6_prefix: Sequence[str],
+    idle_timeout: float,
+    max_flows: int,
+    limit: Sequence[str],
+    receive_buffer: int,
+    pin: Any,
+    drain_timeout: float,
+    drain_min_flows: int,
+    admin: str,
+    run_dir: str | None,
+) -> Any:
+    import os
+
+    from relay import addresses, config, cpus
+    from relay._dataplane import LIMITS
+
+    count = config.parse_workers("--workers", workers)
+    allowed = cpus.allowed_cpus()
+    return config.ServeConfig(
+        listen=tuple(addresses.parse_listen("--listen", text) for text in listen),
+        workers=count,
+        cluster=cluster,
+        keyring=config.load_keyring("--keyring", keyring),
+        internal=addresses.parse_endpoint("--internal", internal),
+        allow_transceiver=tuple(
+            addresses.parse_allowed_network("--allow-transceiver", text)
+            for text in allow_transceiver
+        ),
+        ipv6_prefixes=config.parse_ipv6_prefixes("--ipv6-prefix", ipv6_prefix),
+        limits=config.parse_limits("--limit", limit, LIMITS),
+        idle_timeout_s=idle_timeout,
+        max_flows=max_flows,
+        receive_buffer_bytes=receive_buffer,
+        drain_timeout_s=drain_timeout,
+        drain_min_flows=drain_min_flows,
+        admin=addresses.parse_endpoint("--admin", admin),
+        run_dir=Path(run_dir) if run_dir else config.default_run_dir(),
+        pins=cpus.pin_plan(pin, count, allowed, cpus.cpu_quota(), os.cpu_count() or 1),
+    )
+
+
+@main.command()
+@click.option(
+    "--workers", type=click.IntRange(1, 64), default=2, show_default=True, help="Relay workers."
+)
+@click.option(
+    "--transceivers",
+    type=click.IntRange(1, 64),
+    default=2,
+    show_default=True,
+    help="Transceiver processes.",
+)
+@click.option("--http", metavar="HOST:PORT", help="The page and its API. [default: localhost:8080]")
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    help="The relay's UDP address. [default: this machine's address towards the internet, port 3478]",
+)
+@click.option(
+    "--admin",
+    metavar="HOST:PORT",
+    default="127.0.0.1:9478",
+    show_default=True,
+    help="The relay's admin HTTP.",
+)
+@click.option(
+    "--public-address",
+    metavar="IP",
+    help="Let other machines in: they reach this one under IP, the page by HTTPS.",
+)
+@click.option("--backend", metavar="URL", default="echo", show_default=True, help="Who answers.")
+@log_options
+def demo(**options: Any) -> int:
+    """Start relay, transceivers and a page to talk to, all on this machine."""
+    from relay.demo import run_demo
+
+    return run_demo(**options)
+
+
+def _fail(message: str, status: int) -> None:
+    line = " ".join(message.split())
+    click.echo(f"relay: {line}", err=True)
+    sys.exit(status)

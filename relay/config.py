@@ -1,0 +1,182 @@
+"""What `relay serve` was told, parsed and checked once, before anything is bound.
+
+1. Strings come in, dataclasses go out; behind this file nobody parses an option again.
+2. Every fault is a ConfigError that names the option and the value.
+3. The same names serve the command line (--drain-timeout), the environment (RELAY_DRAIN_TIMEOUT)
+   and the TOML file (drain_timeout).
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv6Network
+from pathlib import Path
+from typing import cast
+
+from relay import addresses, cpus
+from relay.addresses import AllowedNetwork, HostPort, Listen
+from relay.errors import ConfigError
+from relay.log import LogFormat
+from relay.wire.keyring import Keyring, KeyringError
+
+MAX_WORKERS = 128
+MAX_FLOWS = 1 << 26
+
+
+@dataclass(frozen=True)
+class ServeConfig:
+    """A checked configuration of one relay host."""
+
+    listen: tuple[Listen, ...]
+    workers: int
+    cluster: int
+    keyring: Keyring
+    internal: HostPort
+    """Worker `slot` binds port + slot, or any port when it is 0."""
+    allow_transceiver: tuple[AllowedNetwork, ...]
+    ipv6_prefixes: Mapping[int, IPv6Network]
+    limits: Mapping[str, int]
+    """Caps that differ from the defaults of the data plane."""
+    idle_timeout_s: float
+    max_flows: int
+    """Established flows of the whole host, shared out evenly to the workers."""
+    receive_buffer_bytes: int
+    drain_timeout_s: float
+    drain_min_flows: int
+    """Draining ends early once fewer established flows are left."""
+    admin: HostPort
+    run_dir: Path
+    pins: tuple[int, ...] | None
+    """The CPU of each worker; None: not pinned."""
+
+    @property
+    def max_flows_per_worker(self) -> int:
+        """What each worker's table must hold."""
+        return -(-self.max_flows // self.workers)
+
+    def forward_description(self) -> dict[str, object]:
+        """The arguments of the data plane's ForwardConfig in JSON, keys in hex."""
+        return {
+            "cluster_id": self.cluster,
+            "keys": [(key.id, key.secret.hex()) for key in self.keyring.keys],
+            "allow_transceiver": [
+                (str(allowed.network), allowed.port_min, allowed.port_max)
+                for allowed in self.allow_transceiver
+            ],
+            "ipv6_prefixes": {str(i): str(prefix) for i, prefix in self.ipv6_prefixes.items()},
+            "limits": dict(self.limits),
+            "idle_timeout_s": self.idle_timeout_s,
+        }
+
+
+@dataclass(frozen=True)
+class LogConfig:
+    """How every process of the relay logs."""
+
+    level: str
+    format: LogFormat
+
+
+def parse_workers(option: str, text: str) -> int:
+    """A number of workers, or `auto`: min(affinity, ceil(cpu.max))."""
+    if text == "auto":
+        return min(MAX_WORKERS, cpus.auto_workers(len(cpus.allowed_cpus()), cpus.cpu_quota()))
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MAX_WORKERS:
+        raise ConfigError(option, text, f"expected `auto` or a number from 1 to {MAX_WORKERS}")
+    return int(text)
+
+
+def load_keyring(option: str, path: str) -> Keyring:
+    """The keyring of a file; a fault names the file and never shows a key."""
+    try:
+        return Keyring.load(path)
+    except KeyringError as error:
+        raise ConfigError(option, path, str(error).removeprefix(path).lstrip(":, ")) from None
+
+
+def parse_ipv6_prefixes(option: str, texts: Sequence[str]) -> dict[int, IPv6Network]:
+    """INDEX=PREFIX/64 each; an index from 0 to 15 is given once."""
+    prefixes: dict[int, IPv6Network] = {}
+    for text in texts:
+        index_text, equals, prefix = text.partition("=")
+        if not equals or not index_text.isascii() or not index_text.isdigit():
+            raise ConfigError(option, text, "expected INDEX=PREFIX/64")
+        index = int(index_text)
+        if index > 15:
+            raise ConfigError(option, text, "the index is a number from 0 to 15")
+        if index in prefixes:
+            raise ConfigError(option, text, f"index {index} is given twice")
+        network = addresses.parse_network(option, prefix, text)
+        if not isinstance(network, IPv6Network) or network.prefixlen != 64:
+            raise ConfigError(option, text, "the prefix is not an IPv6 /64")
+        prefixes[index] = network
+    return prefixes
+
+
+def parse_limits(option: str, texts: Sequence[str], known: Mapping[str, int]) -> dict[str, int]:
+    """NAME=N each, with a name of `known` (dashes and underscores are the same)."""
+    limits: dict[str, int] = {}
+    for text in texts:
+        name, equals, number = text.partition("=")
+        name = name.replace("-", "_")
+        if not equals or not number.isascii() or not number.isdigit():
+            raise ConfigError(option, text, "expected NAME=NUMBER")
+        if name not in known:
+            names = ", ".join(sorted(known))
+            raise ConfigError(option, text, f"unknown limit; the limits are {names}")
+        if not 1 <= int(number) < 1 << 32:
+            raise ConfigError(option, text, "the number is out of range (1 to 4294967295)")
+        limits[name] = int(number)
+    return limits
+
+
+def default_run_dir(environ: Mapping[str, str] = os.environ) -> Path:
+    """$RUNTIME_DIRECTORY (systemd), else /run/relay, else `relay` under $XDG_RUNTIME_DIR."""
+    if environ.get("RUNTIME_DIRECTORY"):
+        return Path(environ["RUNTIME_DIRECTORY"].partition(":")[0])
+    system = Path("/run/relay")
+    usable = system if system.exists() else system.parent
+    if environ.get("XDG_RUNTIME_DIR") and not os.access(usable, os.W_OK):
+        return Path(environ["XDG_RUNTIME_DIR"]) / "relay"
+    return system
+
+
+def load_toml(option: str, path: str, known: Mapping[str, bool]) -> dict[str, object]:
+    """The options of a TOML file as strings and lists of strings, for click's default_map.
+
+    `known` maps each underscored option name to whether it may be repeated. A table such as
+    `[limit]` is the same as a list of "name=value".
+    """
+    try:
+        with open(path, "rb") as file:
+            content = tomllib.load(file)
+    except OSError as error:
+        raise ConfigError(option, path, error.strerror or str(error)) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(option, path, f"not TOML: {error}") from None
+    values: dict[str, object] = {}
+    for key, value in content.items():
+        if key not in known:
+            raise ConfigError(option, path, f"unknown option `{key}`")
+        values[key] = _toml_value(option, path, key, value, known[key])
+    return values
+
+
+def _toml_value(option: str, path: str, key: str, value: object, repeatable: bool) -> object:
+    if isinstance(value, dict):
+        value = [f"{name}={_scalar(option, path, key, item)}" for name, item in value.items()]
+    if isinstance(value, list):
+        if not repeatable:
+            raise ConfigError(option, path, f"`{key}` takes one value, not a list")
+        return [_scalar(option, path, key, item) for item in cast(list[object], value)]
+    if isinstance(value, bool):
+        return value
+    scalar = _scalar(option, path, key, value)
+    return [scalar] if repeatable else scalar
+
+
+def _scalar(option: str, path: str, key: str, value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ConfigError(option, path, f"`{key}` is neither a text nor a number")
+    return str(value)

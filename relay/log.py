@@ -1,0 +1,61 @@
+"""structlog, set up once per process: `console` for people, `json` for machines, to stderr.
+
+1. No packet ever causes a log line.
+2. No log line holds a key, a password or a ufrag.
+3. A closed or full stderr never ends the relay: what cannot be written is lost.
+"""
+
+import logging
+import sys
+from typing import Literal, TextIO
+
+import structlog
+
+LogFormat = Literal["console", "json"]
+LOG_FORMATS: tuple[LogFormat, ...] = ("console", "json")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+Logger = structlog.typing.FilteringBoundLogger
+
+
+class _LossyPrinter:
+    """Prints a line, or loses it: a log must not stop the process that writes it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def msg(self, message: str) -> None:
+        try:
+            self._stream.write(message + "\n")
+            self._stream.flush()
+        except (OSError, ValueError):
+            pass
+
+    log = debug = info = warning = error = critical = exception = failure = fatal = msg
+
+
+def configure(level: str, log_format: LogFormat) -> None:
+    """Set up structlog for this process; `level` is one of LOG_LEVELS."""
+    renderer: structlog.typing.Processor
+    if log_format == "json":
+        renderer = structlog.processors.JSONRenderer()
+    else:
+        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
+        logger_factory=lambda *_: _LossyPrinter(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+def get_logger(**bound: object) -> Logger:
+    """A logger that adds `bound` to each line."""
+    logger: Logger = structlog.get_logger(**bound)
+    return logger

@@ -1,0 +1,92 @@
+"""One worker: an exec'd process that warms up, waits for a slot, and forwards until it is told to stop.
+
+1. Warming up is everything that does not depend on the slot: imports, keys, a look at every table.
+   Then the process is a standby; `take N` makes it slot N's worker within a millisecond.
+2. Nothing heavy is imported (a test lists what is): a start costs about what Python's own does.
+3. After `take`, one call without the GIL runs for the rest of its life. No signal handler could run
+   meanwhile, so signals stay blocked; the stop eventfd and the life pipe are obeyed instead.
+4. It never logs: what it has to say, the supervisor says.
+"""
+
+import os
+import sys
+from typing import Any, NoReturn
+
+from relay import channel
+from relay._dataplane import ForwardConfig, PublicSocket, Table, Worker
+
+
+def main(description_fd: int) -> NoReturn:
+    """The whole life of a worker process, described by a JSON file (relay/pool.py writes it)."""
+    about: dict[str, Any] = channel.read_description(description_fd)
+    control: int = about["control"]
+    _name("relay-standby")
+    try:
+        config = _forward_config(about["forward"])
+        for slot in about["slots"]:
+            Table(slot["table"])  # mapped and of this layout, or an error now rather than later
+    except Exception as error:
+        channel.send(control, {"failed": f"{type(error).__name__}: {error}"})
+        sys.exit(1)
+    channel.send(control, {"ready": True})
+    order = channel.receive(control)
+    if order is None:
+        sys.exit(0)
+    reason = _serve(about, config, int(str(order["take"])), control)
+    channel.send(control, {"ended": reason})
+    sys.exit(1 if reason.startswith("failed") else 0)
+
+
+def _serve(about: dict[str, Any], config: ForwardConfig, slot: int, control: int) -> str:
+    own = about["slots"][slot]
+    cpu, pin_error = _pin(about["pins"], slot)
+    try:
+        worker = Worker(
+            slot=slot,
+            public=[
+                PublicSocket(fd, index, tuple(public) if public else None)
+                for fd, index, public in own["public"]
+            ],
+            internal_fd=own["internal"],
+            table_fd=own["table"],
+            stats_fd=about["stats"],
+            stop_fd=about["stop"],
+            life_fd=about["life"],
+            config=config,
+        )
+    except Exception as error:
+        return f"failed: {type(error).__name__}: {error}"
+    _name(f"relay-worker-{slot}")
+    channel.send(control, {"serving": slot, "cpu": cpu, "pin_error": pin_error})
+    return worker.run()
+
+
+def _forward_config(about: dict[str, Any]) -> ForwardConfig:
+    return ForwardConfig(
+        cluster_id=about["cluster_id"],
+        keys=[(key_id, bytes.fromhex(secret)) for key_id, secret in about["keys"]],
+        allow_transceiver=[tuple(entry) for entry in about["allow_transceiver"]],
+        ipv6_prefixes={int(index): prefix for index, prefix in about["ipv6_prefixes"].items()},
+        limits=about["limits"],
+        idle_timeout_s=about["idle_timeout_s"],
+    )
+
+
+def _pin(pins: list[int] | None, slot: int) -> tuple[int | None, str | None]:
+    """The CPU this process is now pinned to, or why it is not."""
+    if pins is None:
+        return None, None
+    try:
+        os.sched_setaffinity(0, {pins[slot]})
+    except OSError as error:
+        return None, f"CPU {pins[slot]}: {error.strerror}"
+    return pins[slot], None
+
+
+def _name(title: str) -> None:
+    """What ps and top show (15 characters)."""
+    try:
+        with open("/proc/self/comm", "w") as comm:
+            comm.write(title)
+    except OSError:
+        pass
