@@ -1,17 +1,17 @@
 #include "token.h"
 
+#include "aes.h"
 #include "bytes.h"
+#include "cmac.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
 
 enum {
-    BLOCK_BYTES = 16,
-    KEY_BYTES = 16,
+    BLOCK_BYTES = VR_AES_BLOCK_BYTES,
     MAC_BYTES = 4,
     MAC_OFFSET = 1 + BLOCK_BYTES,
     KEY_ID_SHIFT = 5,
@@ -25,17 +25,16 @@ enum {
 
 _Static_assert(MAC_OFFSET + MAC_BYTES == VR_TOKEN_BYTES, "a token is byte 0, a block and a MAC");
 _Static_assert(VR_TOKEN_CHARS * 3 == VR_TOKEN_BYTES * 4, "base64 without padding");
-_Static_assert(VR_TOKEN_KEY_BYTES == 2 * KEY_BYTES, "k_enc, then k_mac");
+_Static_assert(VR_TOKEN_KEY_BYTES == 2 * VR_AES_KEY_BYTES, "k_enc, then k_mac");
 
 /* The offsets inside the plaintext block P. */
 enum { P_KIND = 0, P_CLUSTER = 1, P_PORT = 3, P_ADDRESS = 5 };
 enum { IPV4_BYTES = 4, INTERFACE_ID_BYTES = 8 };
 
 struct key {
-    EVP_CIPHER_CTX *encrypt;      /* k_enc */
-    EVP_CIPHER_CTX *decrypt;      /* k_enc */
-    EVP_CIPHER_CTX *mac;          /* k_mac, encrypting */
-    uint8_t subkey2[BLOCK_BYTES]; /* K2 of RFC 4493 2.3 */
+    EVP_CIPHER_CTX *encrypt; /* k_enc */
+    EVP_CIPHER_CTX *decrypt; /* k_enc */
+    struct vr_cmac cmac;     /* k_mac */
 };
 
 struct vr_keyring {
@@ -46,7 +45,7 @@ struct vr_keyring {
 
 /* ------------------------------------------------------------------ base64, RFC 4648 4 */
 
-static const char ALPHABET[64] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+static const char ALPHABET[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 #define __ 0xFF /* not an ice-char */
 static const uint8_t SEXTET[256] = {
@@ -92,57 +91,6 @@ static void encode(const uint8_t bytes[VR_TOKEN_BYTES], char chars[VR_TOKEN_CHAR
     }
 }
 
-/* ------------------------------------------------------------------ one AES block */
-
-/* Through a context made by cipher_context: one block in, one block out, nothing kept. */
-static bool encrypt_block(EVP_CIPHER_CTX *context, uint8_t out[BLOCK_BYTES],
-                          const uint8_t in[BLOCK_BYTES]) {
-    int out_bytes;
-    return EVP_EncryptUpdate(context, out, &out_bytes, in, BLOCK_BYTES) == 1;
-}
-
-static bool decrypt_block(EVP_CIPHER_CTX *context, uint8_t out[BLOCK_BYTES],
-                          const uint8_t in[BLOCK_BYTES]) {
-    int out_bytes;
-    return EVP_DecryptUpdate(context, out, &out_bytes, in, BLOCK_BYTES) == 1;
-}
-
-/* Without padding a context gives each block back at once and carries nothing to the next. */
-static EVP_CIPHER_CTX *cipher_context(const EVP_CIPHER *aes, const uint8_t key[KEY_BYTES],
-                                      bool encrypting) {
-    EVP_CIPHER_CTX *context = EVP_CIPHER_CTX_new();
-    if (context && EVP_CipherInit_ex2(context, aes, key, NULL, encrypting, NULL) == 1 &&
-        EVP_CIPHER_CTX_set_padding(context, 0) == 1)
-        return context;
-    EVP_CIPHER_CTX_free(context);
-    return NULL;
-}
-
-/* ------------------------------------------------------------------ AES-CMAC, RFC 4493 */
-
-/* RFC 4493 2.3: shift left by one, and XOR Rb when a bit falls out. */
-static void double_block(uint8_t block[BLOCK_BYTES]) {
-    uint8_t carry = block[0] >> 7;
-    for (size_t i = 0; i < BLOCK_BYTES - 1; i++)
-        block[i] = (uint8_t)(block[i] << 1 | block[i + 1] >> 7);
-    block[BLOCK_BYTES - 1] = (uint8_t)(block[BLOCK_BYTES - 1] << 1 ^ (carry ? 0x87 : 0));
-}
-
-/* The MAC of the 17 bytes before it: one whole block, then one byte padded with 0x80 00.. and
- * masked with K2 (RFC 4493 2.4). */
-static bool token_mac(const struct key *key, const uint8_t token[MAC_OFFSET],
-                      uint8_t mac[BLOCK_BYTES]) {
-    uint8_t block[BLOCK_BYTES];
-
-    if (!encrypt_block(key->mac, block, token))
-        return false;
-    for (size_t i = 0; i < BLOCK_BYTES; i++)
-        block[i] ^= key->subkey2[i];
-    block[0] ^= token[BLOCK_BYTES];
-    block[1] ^= 0x80;
-    return encrypt_block(key->mac, mac, block);
-}
-
 /* ------------------------------------------------------------------ keyring */
 
 static void key_free(struct key *key) {
@@ -150,8 +98,7 @@ static void key_free(struct key *key) {
         return;
     EVP_CIPHER_CTX_free(key->encrypt);
     EVP_CIPHER_CTX_free(key->decrypt);
-    EVP_CIPHER_CTX_free(key->mac);
-    OPENSSL_cleanse(key, sizeof *key);
+    vr_cmac_free(&key->cmac);
     free(key);
 }
 
@@ -159,19 +106,12 @@ static struct key *key_new(const EVP_CIPHER *aes, const uint8_t secret[VR_TOKEN_
     struct key *key = calloc(1, sizeof *key);
     if (!key)
         return NULL;
-
-    static const uint8_t zero[BLOCK_BYTES];
-    key->encrypt = cipher_context(aes, secret, true);
-    key->decrypt = cipher_context(aes, secret, false);
-    key->mac = cipher_context(aes, secret + KEY_BYTES, true);
-    if (!key->encrypt || !key->decrypt || !key->mac ||
-        !encrypt_block(key->mac, key->subkey2, zero)) {
-        key_free(key);
-        return NULL;
-    }
-    double_block(key->subkey2); /* K1 */
-    double_block(key->subkey2); /* K2 */
-    return key;
+    key->encrypt = vr_aes_new(aes, secret, true);
+    key->decrypt = vr_aes_new(aes, secret, false);
+    if (vr_cmac_init(&key->cmac, aes, secret + VR_AES_KEY_BYTES) && key->encrypt && key->decrypt)
+        return key;
+    key_free(key);
+    return NULL;
 }
 
 struct vr_keyring *vr_keyring_new(void) {
@@ -250,9 +190,10 @@ enum vr_token_status vr_token_open(struct vr_keyring *ring, const uint8_t *ufrag
         return VR_TOKEN_UNKNOWN_KEY;
 
     uint8_t mac[BLOCK_BYTES], plaintext[BLOCK_BYTES];
-    if (!token_mac(key, token, mac) || CRYPTO_memcmp(mac, token + MAC_OFFSET, MAC_BYTES) != 0)
+    if (!vr_cmac_compute(&key->cmac, token, MAC_OFFSET, mac) ||
+        CRYPTO_memcmp(mac, token + MAC_OFFSET, MAC_BYTES) != 0)
         return VR_TOKEN_FORGED;
-    if (!decrypt_block(key->decrypt, plaintext, token + 1) || !read_plaintext(plaintext, out))
+    if (!vr_aes_decrypt(key->decrypt, plaintext, token + 1) || !read_plaintext(plaintext, out))
         return VR_TOKEN_KIND;
     out->key_id = (uint8_t)id;
     return VR_TOKEN_OK;
@@ -290,7 +231,8 @@ enum vr_token_status vr_token_seal(struct vr_keyring *ring, const struct vr_toke
 
     const struct key *key = ring->key[ring->sealing_id];
     sealed[0] = (uint8_t)(ring->sealing_id << KEY_ID_SHIFT | (random[0] & RANDOM_MASK));
-    if (!encrypt_block(key->encrypt, sealed + 1, plaintext) || !token_mac(key, sealed, mac))
+    if (!vr_aes_encrypt(key->encrypt, sealed + 1, plaintext) ||
+        !vr_cmac_compute(&key->cmac, sealed, MAC_OFFSET, mac))
         return VR_TOKEN_NO_KEY;
     memcpy(sealed + MAC_OFFSET, mac, MAC_BYTES);
     encode(sealed, ufrag);
