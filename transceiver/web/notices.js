@@ -7,6 +7,13 @@
 
 import { endpoint } from "./words.js";
 
+/** What stands under the buttons while nothing is wrong. */
+export const HINTS = {
+  microphone: "Headphones are best: through loudspeakers, your browser takes the echo out again.",
+  tone: "A melody goes into the call. What you hear is what came back.",
+};
+export const NO_METERS = "The meters stay still: the browser's sound output does not start. The call itself needs none.";
+
 const SOURCES = {
   insecure: {
     kind: "warning",
@@ -33,6 +40,11 @@ const SOURCES = {
     title: "The microphone does not answer",
     text: "Another program may be using it. Close that one and press Talk again, or go on with a test tone.",
   },
+  silent: {
+    kind: "warning",
+    title: "The test tone does not start",
+    text: "This browser makes no sound without an output device. Connect one, or use a microphone: Talk needs no output.",
+  },
 };
 
 export function sourceNotice(error) {
@@ -51,7 +63,7 @@ export function noConfigNotice(error) {
   return { kind: "warning", title: "The server did not tell its configuration", text: `${error.message} Talk may still work.` };
 }
 
-export function mutedPlaybackNotice() {
+export function heldBackNotice() {
   return { kind: "info", title: "The browser holds the sound back", text: "Tap anywhere on the page to hear what comes back." };
 }
 

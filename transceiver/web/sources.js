@@ -7,7 +7,7 @@
 
 const SOUND = { echoCancellation: true, noiseSuppression: true, autoGainControl: true };
 
-/** `code` is one of: insecure, unsupported, refused, absent, busy, failed. */
+/** `code` is one of: insecure, unsupported, refused, absent, busy, silent, failed. */
 export class SourceError extends Error {
   constructor(code, cause) {
     super(cause?.message || code);

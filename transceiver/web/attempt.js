@@ -1,0 +1,169 @@
+/**
+ * One press of Talk: a source, a call, its sound, its samples, until the end.
+ *
+ * 1. Everything that an attempt opens, #finish closes; nothing of it outlives that.
+ * 2. It tells `page` what happened: state(name), notice(notice), hint(text), over(attempt).
+ * 3. A cancelled attempt goes on silently until what it awaits returns, then gives it back.
+ */
+
+import { Call } from "./call.js";
+import { FLOOR_DB, Tap } from "./levels.js";
+import * as notices from "./notices.js";
+import { Sampler } from "./sampler.js";
+import { callStats } from "./signaling.js";
+import { SourceError, openMicrophone, openTone } from "./sources.js";
+import { milliseconds } from "./words.js";
+
+const SAMPLE_MS = 1000;
+const SOUND_START_MS = 2000;
+
+export class Attempt {
+  #page;
+  #views;
+  #audio;
+  #taps = {};
+  #timer = null;
+  #sampler = new Sampler();
+  #connectedAt = null;
+  #over = false;
+
+  source = null;
+  call = null;
+  /** What sampler.js read last, and the levels drawn last: {outDb, backDb}. */
+  sample = null;
+  levels = null;
+
+  constructor(page, views, audio) {
+    this.#page = page;
+    this.#views = views;
+    this.#audio = audio;
+  }
+
+  /** `kind` is "microphone" or "tone". */
+  async run(kind, callsUrl, speaker) {
+    this.#views.clear();
+    this.#page.state(kind === "microphone" ? "asking" : "offering");
+    const sound = this.#startSound();
+    try {
+      const source = await (kind === "microphone" ? openMicrophone() : this.#openTone(sound));
+      if (this.#over) return source.stop();
+      this.source = source;
+    } catch (error) {
+      if (this.#over) return;
+      this.#finish();
+      this.#page.state("idle");
+      this.#page.notice(notices.sourceNotice(error));
+      return;
+    }
+    this.#taps.out = new Tap(this.#audio, this.source.stream);
+    this.#draw();
+    sound.then((running) => running || this.#over || this.#page.hint(notices.NO_METERS));
+    await this.#place(callsUrl, speaker);
+  }
+
+  cancel() {
+    if (this.call) {
+      this.call.hangUp(this.#connectedAt === null ? "cancelled" : "hangup");
+    } else {
+      this.#finish();
+      this.#page.state("idle");
+    }
+  }
+
+  /** Resolves to whether the sound engine runs: without an output device some browsers never start it. */
+  #startSound() {
+    const late = new Promise((resolve) => setTimeout(resolve, SOUND_START_MS));
+    return Promise.race([this.#audio.resume(), late]).then(() => this.#audio.state === "running");
+  }
+
+  async #openTone(sound) {
+    if (!(await sound)) throw new SourceError("silent");
+    return openTone(this.#audio);
+  }
+
+  async #place(callsUrl, speaker) {
+    const call = new Call(callsUrl, this.source);
+    this.call = call;
+    this.#page.state("offering");
+    call.addEventListener("state", ({ detail }) => this.#onState(detail.state));
+    call.addEventListener("mark", ({ detail: { name, ms } }) => {
+      this.#views.mark(name, ms, name === "offer" ? `made in ${milliseconds(call.offerMs)} ms` : null);
+    });
+    call.addEventListener("sound", ({ detail }) => this.#play(detail.stream, speaker));
+    call.addEventListener("message", ({ detail }) => this.#views.message(detail));
+    call.addEventListener("server", ({ detail }) => this.#views.server(detail));
+    call.addEventListener("end", ({ detail }) => this.#onEnd(detail, speaker));
+    try {
+      await call.start();
+    } catch (error) {
+      this.#page.notice(notices.refusalNotice(error));
+    }
+  }
+
+  #onState(state) {
+    if (state === "ended") return;
+    this.#page.state(state);
+    if (state !== "connected" || this.#connectedAt !== null) return;
+    this.#connectedAt = performance.now();
+    this.#takeSample();
+    this.#timer = setInterval(() => this.#takeSample(), SAMPLE_MS);
+  }
+
+  async #onEnd({ cause, detail }, speaker) {
+    const connected = this.#connectedAt !== null;
+    const lastedMs = connected ? performance.now() - this.#connectedAt : null;
+    const { call } = this;
+    speaker.srcObject = null;
+    this.#finish();
+    this.#page.state(connected || cause === "remote" ? "ended" : "idle", lastedMs);
+    const text = cause === "hangup" ? "you hung up" : `ended: ${detail?.message ?? cause}`;
+    this.#views.message({ direction: "note", data: text, ms: call.elapsedMs() });
+    if (cause === "refused") return;
+    const notice = (reason) => notices.endNotice(cause, reason, call.relay);
+    const server = call.url && cause !== "page" ? await callStats(call.url).catch(() => null) : null;
+    if (!this.#page.isCurrent(this)) return;
+    if (server) this.#views.server(server);
+    this.#page.notice(notice(server?.close_reason));
+  }
+
+  async #play(stream, speaker) {
+    speaker.srcObject = stream;
+    this.#taps.back?.close();
+    this.#taps.back = new Tap(this.#audio, stream);
+    try {
+      await speaker.play();
+    } catch (error) {
+      if (error.name !== "NotAllowedError" || this.#over) return;
+      this.#page.notice(notices.heldBackNotice());
+      const retry = () => speaker.play().then(() => this.#page.notice(null));
+      addEventListener("pointerdown", retry, { once: true });
+    }
+  }
+
+  #draw() {
+    if (this.#over) return;
+    const now = performance.now();
+    const outDb = this.#taps.out?.levelDb() ?? FLOOR_DB;
+    const backDb = this.#taps.back?.levelDb() ?? FLOOR_DB;
+    this.levels = { outDb, backDb };
+    this.#views.levels(outDb, backDb, now);
+    if (this.#connectedAt !== null) this.#views.clock(now - this.#connectedAt);
+    requestAnimationFrame(() => this.#draw());
+  }
+
+  async #takeSample() {
+    const sample = await this.#sampler.sample(this.call.connection, this.call.server);
+    if (this.#over) return;
+    this.sample = sample;
+    this.#views.sample(sample, this.call.server);
+  }
+
+  #finish() {
+    this.#over = true;
+    clearInterval(this.#timer);
+    this.#taps.out?.close();
+    this.#taps.back?.close();
+    this.#views.silence();
+    this.#page.over(this);
+  }
+}
