@@ -14,7 +14,7 @@ WARNINGS ?= -Wall -Wextra -Wshadow -Wstrict-prototypes -Wvla
 BUILD_FLAGS = -std=gnu11 -fno-omit-frame-pointer $(WARNINGS) $(SANITIZE) $(CPPFLAGS) $(CFLAGS)
 
 LIBS_wire := -lcrypto
-LIBS_media := -lopus -lm
+LIBS_media := -lopus -lspeexdsp -lm -lpthread
 
 # parts SOURCE: the folders to link, dependants first.
 parts = $(filter $(shell sed -n 's|^.include "\(.*/\)\{0,1\}\([a-z]*\)/[a-z0-9_]*\.h".*|\2|p' $1) wire,$(FOLDERS))
@@ -37,7 +37,7 @@ $(foreach folder,$(FOLDERS),$(eval $(call archive,$(folder))))
 define link
 @mkdir -p $(@D)
 @echo "  $(CC) $(<F)"
-@$(CC) $(BUILD_FLAGS) $(PROGRAM_FLAGS) -MMD -MP $< $(filter %.o,$^) \
+@$(CC) $(BUILD_FLAGS) $(PROGRAM_FLAGS) -MMD -MP $(filter %.c,$^) \
     -Wl,--start-group $(call archives,$<) -Wl,--end-group $(call libraries,$<) -o $@
 endef
 
