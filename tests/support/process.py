@@ -45,6 +45,18 @@ def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return env
 
 
+def session_members(session: int) -> list[int]:
+    """The processes of a session, whatever process group they are in; zombies are left out."""
+    members = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                if int(fields[3]) == session and fields[0] != "Z":
+                    members.append(int(entry.name))
+    return members
+
+
 class Process:
     """One started program."""
 
@@ -145,10 +157,9 @@ class Process:
 
     def kill(self) -> None:
         """End the program and whatever is left of its session, at once."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._popen.pid, signal.SIGKILL)
-        if self.returncode is None:
-            self._popen.kill()
+        for pid in session_members(self._popen.pid):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
         self._popen.wait()
 
     def tail(self) -> str:
