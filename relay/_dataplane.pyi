@@ -7,7 +7,7 @@
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 DROP_REASONS: tuple[tuple[str, str], ...]
 """(label, one sentence) of every reason to drop, in the order of the counters."""
@@ -19,17 +19,19 @@ class FlowOwner(TypedDict):
     cluster: int
     address: str
     port: int
+    token: str | None
     success_age_s: float
 
 class Flow(TypedDict):
     client: tuple[str, int]
     proxy: tuple[str, int]
-    state: str
+    state: Literal["half_open", "provisional", "established"]
     owners: list[FlowOwner]
     packets_up: int
     bytes_up: int
     packets_down: int
     bytes_down: int
+    age_s: float
     idle_s: float
 
 class SideCounters(TypedDict):
@@ -64,13 +66,16 @@ def create_table(max_flows: int) -> int:
     """
 
 class Table:
-    """A read-only view of a worker's flow table, for tools and metrics; the worker goes on writing."""
+    """A read-only view of a worker's flow table; the worker goes on writing.
+
+    Packets are counted modulo 2^32. `idle_s` counts from the last packet of an owner.
+    """
 
     def __init__(self, fd: int) -> None:
         """Maps the table. Raises OSError, or ValueError for a table of another layout."""
     @property
     def header(self) -> dict[str, int]:
-        """Magic, layout version and sizes."""
+        """Layout version and sizes."""
     def counts(self) -> tuple[int, int]:
         """(half-open, established) flows, recounted from the tags."""
     def flows(self, limit: int = 1000) -> list[Flow]:

@@ -18,9 +18,8 @@ union name {
 };
 
 /* Room for one IP_PKTINFO or IPV6_PKTINFO. */
-union control {
-    struct cmsghdr align;
-    uint8_t bytes[CMSG_SPACE(sizeof(struct in6_pktinfo))];
+struct control {
+    _Alignas(struct cmsghdr) uint8_t bytes[CMSG_SPACE(sizeof(struct in6_pktinfo))];
 };
 
 struct vr_slots {
@@ -32,7 +31,7 @@ struct rx {
     struct mmsghdr message[VR_BATCH_MAX];
     struct iovec part[VR_BATCH_MAX];
     union name name[VR_BATCH_MAX];
-    union control control[VR_BATCH_MAX];
+    struct control control[VR_BATCH_MAX];
 };
 
 struct tx {
@@ -40,12 +39,12 @@ struct tx {
     struct mmsghdr message[TX_MAX];
     struct iovec part[TX_MAX];
     union name name[TX_MAX];
-    union control control[TX_MAX];
+    struct control control[TX_MAX];
 };
 
 struct waiting {
     union name name;
-    union control control;
+    struct control control;
     uint32_t control_bytes; /* 0: none */
     uint32_t data_bytes;
     uint8_t data[VR_SPP_BYTES + VR_DATAGRAM_MAX_BYTES];
@@ -63,9 +62,9 @@ struct vr_socket {
     int family;
     enum vr_side side;
     uint8_t listen;
-    bool wildcard;         /* PUBLIC and bound to any address: PKTINFO both ways */
+    bool wildcard; /* PUBLIC and bound to any address: PKTINFO both ways */
     bool has_advertised;
-    unsigned data_offset;  /* where in a slot a datagram starts */
+    unsigned data_offset; /* where in a slot a datagram starts */
     struct vr_addr bound;
     struct vr_addr advertised;
     struct vr_slots *slots;
@@ -77,8 +76,8 @@ struct vr_socket {
 /* --- memory: mmap, so that what is never used is never touched --- */
 
 static void *map_zeroed(size_t bytes) {
-    void *memory =
-        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return memory == MAP_FAILED ? NULL : memory;
 }
 
@@ -237,7 +236,7 @@ int vr_socket_receive(struct vr_socket *socket, unsigned max) {
     struct rx *rx = &socket->rx;
     for (unsigned i = 0; i < rx->used; i++) {
         rx->message[i].msg_hdr.msg_namelen = sizeof(union name);
-        rx->message[i].msg_hdr.msg_controllen = socket->wildcard ? sizeof(union control) : 0;
+        rx->message[i].msg_hdr.msg_controllen = socket->wildcard ? sizeof(struct control) : 0;
     }
     int received = recvmmsg(socket->fd, rx->message, max, MSG_DONTWAIT, NULL);
     rx->used = received > 0 ? (unsigned)received : 0;
@@ -306,11 +305,11 @@ static enum vr_drop drop_reason(int error) {
 }
 
 /* Makes a datagram leave from `source`; the kernel goes on choosing the interface. */
-static void set_source(struct msghdr *header, union control *control, int family,
+static void set_source(struct msghdr *header, struct control *control, int family,
                        const uint8_t source[16]) {
     memset(control, 0, sizeof *control);
     header->msg_control = control;
-    struct cmsghdr *part = &control->align;
+    struct cmsghdr *part = (struct cmsghdr *)control->bytes;
     if (family == AF_INET) {
         struct in_pktinfo info = {0};
         memcpy(&info.ipi_spec_dst, source + 12, 4);

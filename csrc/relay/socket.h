@@ -28,8 +28,8 @@ enum {
     VR_DATAGRAM_MAX_BYTES = 2048, /* payload that fits; on the inside the SPP header comes on top */
     VR_SLOT_PAYLOAD_OFFSET = 48,  /* 8-aligned, so the SPP header before it starts at 2 mod 8 */
     VR_SLOT_HEADER_OFFSET = VR_SLOT_PAYLOAD_OFFSET - VR_SPP_BYTES,
-    VR_SLOT_BYTES = 2112,         /* an odd number of cache lines: slots do not share cache sets */
-    VR_BACKLOG_MAX = 256,         /* datagrams that wait for a full send buffer */
+    VR_SLOT_BYTES = 2112, /* an odd number of cache lines: slots do not share cache sets */
+    VR_BACKLOG_MAX = 256, /* datagrams that wait for a full send buffer */
 };
 
 _Static_assert(VR_SLOT_PAYLOAD_OFFSET + VR_DATAGRAM_MAX_BYTES <= VR_SLOT_BYTES, "a slot holds it");
@@ -42,11 +42,11 @@ struct vr_slots *vr_slots_new(void); /* NULL: no memory */
 void vr_slots_free(struct vr_slots *slots);
 
 struct vr_socket_config {
-    int fd;                     /* a bound UDP socket, not connected; borrowed */
+    int fd; /* a bound UDP socket, not connected; borrowed */
     enum vr_side side;
-    uint8_t listen;             /* PUBLIC: its index, as in vr_ingress and vr_hop */
-    struct vr_addr advertised;  /* PUBLIC: what clients are told; port 0: the address they used */
-    struct vr_slots *slots;     /* borrowed */
+    uint8_t listen;            /* PUBLIC: its index, as in vr_ingress and vr_hop */
+    struct vr_addr advertised; /* PUBLIC: what clients are told; port 0: the address they used */
+    struct vr_slots *slots;    /* borrowed */
 };
 
 struct vr_socket;

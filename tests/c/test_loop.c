@@ -1,0 +1,410 @@
+#define _GNU_SOURCE
+#include "net_check.h"
+#include "relay/loop.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+
+/* --- a forwarder that does what a datagram's first byte says --- */
+
+struct vr_forwarder {
+    struct vr_stats *stats;
+    struct vr_hop hop[2]; /* where '1' and '2' go */
+    struct vr_hop bad;    /* where 'b' goes */
+    unsigned sweeps;
+    uint64_t now_ns;
+};
+
+enum vr_verdict vr_forward(struct vr_forwarder *forwarder, const struct vr_ingress *in,
+                           uint64_t now_ns, struct vr_egress *out) {
+    CHECK(now_ns >= forwarder->now_ns);
+    forwarder->now_ns = now_ns;
+    vr_count_add(&forwarder->stats->side[in->side].rx_packets, 1);
+    *out = (struct vr_egress){.data = in->data, .data_bytes = in->data_bytes, .hops = 1};
+    switch (in->data_bytes ? in->data[0] : 0) {
+    case '1': /* to the first */
+        out->hop[0] = forwarder->hop[0];
+        return VR_VERDICT_SEND;
+    case '2': /* to both */
+        out->hops = 2;
+        memcpy(out->hop, forwarder->hop, sizeof out->hop);
+        return VR_VERDICT_SEND;
+    case 'b':
+        out->hop[0] = forwarder->bad;
+        return VR_VERDICT_SEND;
+    case 'e': /* back to the sender */
+        out->hop[0] =
+            (struct vr_hop){.side = in->side, .listen = in->listen, .destination = in->source};
+        memcpy(out->hop[0].source_ip, in->local.ip, 16);
+        return VR_VERDICT_SEND;
+    case 'p':
+        return VR_VERDICT_PARK;
+    default:
+        return VR_VERDICT_DROP;
+    }
+}
+
+void vr_forward_sweep(struct vr_forwarder *forwarder, uint64_t now_ns) {
+    CHECK(now_ns >= forwarder->now_ns);
+    forwarder->sweeps++;
+}
+
+/* --- the kernel's sendmmsg, which can be told to be full --- */
+
+static unsigned full_calls;
+
+int sendmmsg(int fd, struct mmsghdr *message, unsigned count, int flags) {
+    if (full_calls > 0) {
+        full_calls--;
+        errno = EAGAIN;
+        return -1;
+    }
+    return (int)syscall(SYS_sendmmsg, fd, message, count, flags);
+}
+
+/* --- a worker with two public sockets and an internal one, a client and two transceivers --- */
+
+enum { FIRST, SECOND, INTERNAL, SOCKETS };
+
+struct worker {
+    int fd[SOCKETS], client, transceiver[2], stop_fd, command_fd, life[2];
+    struct vr_addr addr[SOCKETS], client_addr, transceiver_addr[2];
+    struct vr_slots *slots;
+    struct vr_socket *socket[SOCKETS];
+    struct vr_forwarder forwarder;
+    struct vr_stats stats;
+    struct vr_mailbox mailbox;
+    struct vr_loop *loop;
+    unsigned batch_max;
+    struct vr_command command[3];
+    unsigned commands;
+};
+
+static void on_command(void *context, const struct vr_command *command, uint64_t now_ns) {
+    struct worker *w = context;
+    CHECK(now_ns > 0);
+    if (w->commands < 3)
+        w->command[w->commands] = *command;
+    w->commands++;
+}
+
+static struct vr_loop *make_loop(struct worker *w) {
+    struct vr_loop_config config = {.forwarder = &w->forwarder,
+                                    .stats = &w->stats,
+                                    .sockets = w->socket,
+                                    .socket_count = SOCKETS,
+                                    .batch_max = w->batch_max ? w->batch_max : VR_BATCH_MAX,
+                                    .stop_fd = w->stop_fd,
+                                    .life_fd = w->life[0],
+                                    .command_fd = w->command_fd,
+                                    .mailbox = &w->mailbox,
+                                    .on_command = on_command,
+                                    .command_context = w};
+    return vr_loop_new(&config);
+}
+
+static struct worker *open_worker(unsigned batch_max) {
+    struct worker *w = aligned_alloc(64, (sizeof *w + 63) & ~(size_t)63);
+    memset(w, 0, sizeof *w);
+    w->batch_max = batch_max;
+    w->slots = vr_slots_new();
+    for (unsigned i = 0; i < SOCKETS; i++) {
+        w->fd[i] = open_udp(i == SECOND ? "0.0.0.0" : "127.0.0.1");
+        w->addr[i] = bound_addr(w->fd[i]);
+        struct vr_socket_config config = {.fd = w->fd[i],
+                                          .side = i == INTERNAL ? VR_SIDE_INTERNAL : VR_SIDE_PUBLIC,
+                                          .listen = (uint8_t)(200 + i),
+                                          .slots = w->slots};
+        w->socket[i] = vr_socket_new(&config);
+    }
+    w->client = open_udp("127.0.0.1");
+    w->client_addr = bound_addr(w->client);
+    for (unsigned i = 0; i < 2; i++) {
+        w->transceiver[i] = open_udp("127.0.0.1");
+        w->transceiver_addr[i] = bound_addr(w->transceiver[i]);
+        w->forwarder.hop[i] =
+            (struct vr_hop){.side = VR_SIDE_INTERNAL, .destination = w->transceiver_addr[i]};
+    }
+    w->forwarder.bad =
+        (struct vr_hop){.side = VR_SIDE_INTERNAL, .destination = addr_of("127.0.0.1", 0)};
+    w->forwarder.stats = &w->stats;
+    w->stop_fd = eventfd(0, EFD_NONBLOCK);
+    w->command_fd = eventfd(0, EFD_NONBLOCK);
+    if (pipe(w->life) < 0)
+        abort();
+    w->loop = make_loop(w);
+    CHECK(w->loop != NULL);
+    return w;
+}
+
+static void close_worker(struct worker *w) {
+    vr_loop_free(w->loop);
+    for (unsigned i = 0; i < SOCKETS; i++) {
+        vr_socket_free(w->socket[i]);
+        close(w->fd[i]);
+    }
+    vr_slots_free(w->slots);
+    close(w->client);
+    close(w->transceiver[0]);
+    close(w->transceiver[1]);
+    close(w->stop_fd);
+    close(w->command_fd);
+    close(w->life[0]);
+    if (w->life[1] >= 0)
+        close(w->life[1]);
+    free(w);
+}
+
+static void ring(int fd) {
+    uint64_t one = 1;
+    CHECK_EQ(write(fd, &one, sizeof one), sizeof one);
+}
+
+static void expect(int fd, const char *text) {
+    char data[16] = {0};
+    CHECK_EQ(receive_udp(fd, data, sizeof data - 1, NULL), strlen(text));
+    CHECK(strcmp(data, text) == 0);
+}
+
+static uint64_t all_drops(const struct vr_stats *stats) {
+    uint64_t sum = 0;
+    for (unsigned i = 0; i < VR_DROPS; i++)
+        sum += stats->drop[i];
+    return sum;
+}
+
+TEST(a_batch_goes_where_the_forwarder_says) {
+    struct worker *w = open_worker(0);
+    send_udp(w->client, &w->addr[FIRST], "1a", 2);
+    send_udp(w->client, &w->addr[FIRST], "2b", 2);
+    send_udp(w->client, &w->addr[FIRST], "drop", 4);
+    send_udp(w->client, &w->addr[FIRST], "park", 4);
+    send_udp(w->client, &w->addr[FIRST], "e", 1);
+    CHECK_EQ(vr_loop_turn(w->loop, 1000), VR_LOOP_GOES_ON);
+    expect(w->transceiver[0], "1a");
+    expect(w->transceiver[0], "2b");
+    expect(w->transceiver[1], "2b");
+    expect(w->client, "e");
+    CHECK(is_silent(w->transceiver[0]) && is_silent(w->transceiver[1]) && is_silent(w->client));
+    CHECK_EQ(w->stats.side[VR_SIDE_PUBLIC].rx_packets, 5);
+    CHECK_EQ(w->stats.side[VR_SIDE_PUBLIC].tx_packets, 1);
+    CHECK_EQ(w->stats.side[VR_SIDE_INTERNAL].tx_packets, 3);
+    CHECK_EQ(w->stats.side[VR_SIDE_INTERNAL].tx_bytes, 6);
+    CHECK_EQ(w->stats.drop[VR_DROP_PARK_FULL], 1);
+    CHECK_EQ(all_drops(&w->stats), 1);
+    close_worker(w);
+}
+
+TEST(a_bad_datagram_does_not_disturb_its_batch) {
+    static uint8_t jumbo[9000] = "1";
+    struct worker *w = open_worker(0);
+    send_udp(w->client, &w->addr[FIRST], "1a", 2);
+    send_udp(w->client, &w->addr[FIRST], "bad", 3);
+    send_udp(w->client, &w->addr[FIRST], jumbo, sizeof jumbo);
+    send_udp(w->client, &w->addr[FIRST], "", 0);
+    send_udp(w->client, &w->addr[FIRST], "bad", 3);
+    send_udp(w->client, &w->addr[FIRST], "1b", 2);
+    vr_loop_turn(w->loop, 1000);
+    expect(w->transceiver[0], "1a");
+    expect(w->transceiver[0], "1b");
+    CHECK(is_silent(w->transceiver[0]));
+    CHECK_EQ(w->stats.drop[VR_DROP_TRUNCATED], 1);
+    CHECK_EQ(w->stats.drop[VR_DROP_SEND_ERROR], 2);
+    CHECK_EQ(all_drops(&w->stats), 3);
+    CHECK_EQ(w->stats.side[VR_SIDE_PUBLIC].rx_packets, 6);
+    close_worker(w);
+}
+
+TEST(a_hop_names_its_public_socket) {
+    struct worker *w = open_worker(0);
+    char data[4];
+    struct vr_addr from, asked = addr_of("127.8.8.8", ntohs(w->addr[SECOND].port_be));
+    w->forwarder.hop[0] = (struct vr_hop){
+        .side = VR_SIDE_PUBLIC, .listen = 200 + FIRST, .destination = w->client_addr};
+    send_udp(w->transceiver[0], &w->addr[INTERNAL], "1", 1);
+    vr_loop_turn(w->loop, 1000);
+    CHECK_EQ(receive_udp(w->client, data, sizeof data, &from), 1);
+    CHECK(vr_addr_equal(&from, &w->addr[FIRST]));
+
+    CASE("a wildcard socket answers from the address that was asked");
+    send_udp(w->client, &asked, "e", 1);
+    vr_loop_turn(w->loop, 1000);
+    CHECK_EQ(receive_udp(w->client, data, sizeof data, &from), 1);
+    CHECK(vr_addr_equal(&from, &asked));
+
+    CASE("a socket that this generation lacks");
+    w->forwarder.hop[0].listen = 7;
+    send_udp(w->transceiver[0], &w->addr[INTERNAL], "1", 1);
+    w->forwarder.bad.side = VR_SIDE_BACKBONE;
+    send_udp(w->transceiver[0], &w->addr[INTERNAL], "b", 1);
+    vr_loop_turn(w->loop, 1000);
+    CHECK_EQ(w->stats.drop[VR_DROP_SEND_ERROR], 2);
+    CHECK_EQ(all_drops(&w->stats), 2);
+    close_worker(w);
+}
+
+TEST(a_flood_on_one_side_does_not_starve_the_other) {
+    struct worker *w = open_worker(8);
+    for (unsigned i = 0; i < 100; i++)
+        send_udp(w->client, &w->addr[FIRST], "1", 1);
+    send_udp(w->client, &w->addr[SECOND], "e2", 2);
+    send_udp(w->transceiver[1], &w->addr[INTERNAL], "ei", 2);
+    CHECK_EQ(vr_loop_turn(w->loop, 1000), VR_LOOP_GOES_ON);
+    expect(w->client, "e2");
+    expect(w->transceiver[1], "ei");
+    CHECK_EQ(w->stats.side[VR_SIDE_INTERNAL].tx_packets, 1 + 8);
+    close_worker(w);
+}
+
+TEST(stop_leaves_the_datagrams_to_the_next_worker) {
+    struct worker *w = open_worker(0);
+    send_udp(w->client, &w->addr[FIRST], "1", 1);
+    ring(w->stop_fd);
+    CHECK_EQ(vr_loop_run(w->loop), VR_LOOP_STOPPED);
+    CHECK_EQ(vr_loop_run(w->loop), VR_LOOP_STOPPED);
+    CHECK(is_silent(w->transceiver[0]));
+    uint64_t rings;
+    CHECK_EQ(read(w->stop_fd, &rings, sizeof rings), sizeof rings);
+    vr_loop_free(w->loop);
+    w->loop = make_loop(w);
+    CHECK_EQ(vr_loop_turn(w->loop, 1000), VR_LOOP_GOES_ON);
+    expect(w->transceiver[0], "1");
+    close_worker(w);
+}
+
+TEST(a_worker_ends_when_its_supervisor_is_gone) {
+    struct worker *w = open_worker(0);
+    CHECK_EQ(vr_loop_turn(w->loop, 0), VR_LOOP_GOES_ON);
+    close(w->life[1]);
+    w->life[1] = -1;
+    CHECK_EQ(vr_loop_run(w->loop), VR_LOOP_ORPHANED);
+    ring(w->stop_fd);
+    CHECK_EQ(vr_loop_run(w->loop), VR_LOOP_ORPHANED);
+    close_worker(w);
+}
+
+TEST(progress_is_counted_and_flows_are_swept_when_nothing_comes) {
+    struct worker *w = open_worker(0);
+    vr_loop_turn(w->loop, 0);
+    uint64_t before_ns = w->stats.progress_ns;
+    unsigned sweeps = w->forwarder.sweeps;
+    for (unsigned i = 0; i < 5; i++)
+        CHECK_EQ(vr_loop_turn(w->loop, 20), VR_LOOP_GOES_ON);
+    CHECK_EQ(w->stats.progress, 6);
+    CHECK(w->stats.progress_ns >= before_ns + 80000000);
+    CHECK_EQ(w->forwarder.sweeps - sweeps, 5);
+    close_worker(w);
+}
+
+static void *run_loop(void *loop) {
+    static int end;
+    end = vr_loop_run(loop);
+    return &end;
+}
+
+TEST(an_idle_loop_ticks_on_its_own) {
+    struct worker *w = open_worker(0);
+    pthread_t thread;
+    void *end;
+    CHECK_EQ(pthread_create(&thread, NULL, run_loop, w->loop), 0);
+    for (unsigned i = 0; i < 500; i++) {
+        if (__atomic_load_n(&w->stats.progress, __ATOMIC_RELAXED) >= 3)
+            break;
+        usleep(10000);
+    }
+    CHECK(__atomic_load_n(&w->stats.progress, __ATOMIC_RELAXED) >= 3);
+    ring(w->stop_fd);
+    pthread_join(thread, &end);
+    CHECK_EQ(*(int *)end, VR_LOOP_STOPPED);
+    close_worker(w);
+}
+
+TEST(a_full_send_buffer_is_tried_again_when_writable) {
+    struct worker *w = open_worker(0);
+    full_calls = 1;
+    send_udp(w->client, &w->addr[FIRST], "1a", 2);
+    send_udp(w->client, &w->addr[FIRST], "1b", 2);
+    vr_loop_turn(w->loop, 1000);
+    CHECK(is_silent(w->transceiver[0]));
+    CHECK(vr_socket_blocked(w->socket[INTERNAL]));
+    send_udp(w->client, &w->addr[FIRST], "1c", 2);
+    vr_loop_turn(w->loop, 1000);
+    expect(w->transceiver[0], "1a");
+    expect(w->transceiver[0], "1b");
+    expect(w->transceiver[0], "1c");
+    CHECK_EQ(all_drops(&w->stats), 0);
+
+    CASE("and the loop is quiet again");
+    CHECK(!vr_socket_blocked(w->socket[INTERNAL]));
+    uint64_t before_ns = vr_loop_now_ns();
+    vr_loop_turn(w->loop, 50);
+    CHECK(vr_loop_now_ns() - before_ns >= 30000000);
+    close_worker(w);
+}
+
+TEST(commands_reach_the_loop) {
+    struct worker *w = open_worker(0);
+    struct vr_command command = {.kind = 1, .data_bytes = 3, .data = "abc"};
+    CHECK(vr_mailbox_put(&w->mailbox, &command));
+    command.kind = 2;
+    command.data_bytes = 1000; /* a writer that lies */
+    CHECK(vr_mailbox_put(&w->mailbox, &command));
+    ring(w->command_fd);
+    vr_loop_turn(w->loop, 1000);
+    CHECK_EQ(w->commands, 2);
+    CHECK_EQ(w->command[0].kind, 1);
+    CHECK_MEM(w->command[0].data, "abc", 3);
+    CHECK_EQ(w->command[1].data_bytes, VR_COMMAND_DATA_BYTES);
+
+    CASE("a full ring refuses, and is empty after one turn");
+    for (unsigned i = 0; i < VR_MAILBOX_CELLS; i++)
+        CHECK(vr_mailbox_put(&w->mailbox, &command));
+    CHECK(!vr_mailbox_put(&w->mailbox, &command));
+    ring(w->command_fd);
+    vr_loop_turn(w->loop, 1000);
+    CHECK_EQ(w->commands, 2 + VR_MAILBOX_CELLS);
+    CHECK(vr_mailbox_put(&w->mailbox, &command));
+
+    CASE("a next loop goes on where this one ended");
+    vr_loop_free(w->loop);
+    w->loop = make_loop(w);
+    ring(w->command_fd);
+    vr_loop_turn(w->loop, 1000);
+    CHECK_EQ(w->commands, 3 + VR_MAILBOX_CELLS);
+
+    CASE("a bell without a command");
+    ring(w->command_fd);
+    CHECK_EQ(vr_loop_turn(w->loop, 1000), VR_LOOP_GOES_ON);
+    CHECK_EQ(w->commands, 3 + VR_MAILBOX_CELLS);
+    close_worker(w);
+}
+
+TEST(a_wrong_configuration_is_refused) {
+    struct worker *w = open_worker(0);
+    struct vr_loop_config good = {.forwarder = &w->forwarder,
+                                  .stats = &w->stats,
+                                  .sockets = w->socket,
+                                  .socket_count = SOCKETS,
+                                  .batch_max = 1,
+                                  .stop_fd = w->stop_fd,
+                                  .life_fd = w->life[0],
+                                  .command_fd = -1};
+    struct vr_loop_config wrong = good;
+    wrong.batch_max = VR_BATCH_MAX + 1;
+    CHECK(vr_loop_new(&wrong) == NULL && errno == EINVAL);
+    wrong = good;
+    wrong.socket_count = 0;
+    CHECK(vr_loop_new(&wrong) == NULL && errno == EINVAL);
+    wrong = good;
+    wrong.command_fd = w->command_fd; /* without a mailbox */
+    CHECK(vr_loop_new(&wrong) == NULL && errno == EINVAL);
+    wrong = good;
+    wrong.stop_fd = -1;
+    CHECK(vr_loop_new(&wrong) == NULL && errno == EBADF);
+    struct vr_loop *loop = vr_loop_new(&good);
+    CHECK(loop != NULL);
+    vr_loop_free(loop);
+    close_worker(w);
+}
