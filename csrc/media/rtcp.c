@@ -163,7 +163,8 @@ void vr_reception_start(struct vr_reception *r, uint32_t ssrc, uint16_t sequence
         .ssrc = ssrc,
         .clock_hz = clock_hz,
         .highest_sequence = (uint16_t)(sequence - 1),
-        .cycles = sequence == 0 ? 0xffff0000u : 0, /* so that the first packet counts as a wrap to 0 */
+        .cycles =
+            sequence == 0 ? 0xffff0000u : 0, /* so that the first packet counts as a wrap to 0 */
         .base_sequence = sequence,
     };
 }

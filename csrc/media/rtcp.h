@@ -84,14 +84,16 @@ struct vr_reception {
     uint32_t received;
     uint32_t expected_prior;
     uint32_t received_prior;
-    uint32_t jitter_16;      /* jitter times 16, timestamp units */
-    uint32_t last_transit;   /* arrival minus timestamp, timestamp units */
-    uint32_t last_sr;        /* middle 32 bits of the peer's last SR */
+    uint32_t jitter_16;    /* jitter times 16, timestamp units */
+    uint32_t last_transit; /* arrival minus timestamp, timestamp units */
+    uint32_t last_sr;      /* middle 32 bits of the peer's last SR */
     uint64_t last_sr_at_ns;
 };
 
-void vr_reception_start(struct vr_reception *r, uint32_t ssrc, uint16_t sequence, uint32_t clock_hz);
-void vr_reception_add(struct vr_reception *r, uint16_t sequence, uint32_t timestamp, uint64_t now_ns);
+void vr_reception_start(struct vr_reception *r, uint32_t ssrc, uint16_t sequence,
+                        uint32_t clock_hz);
+void vr_reception_add(struct vr_reception *r, uint16_t sequence, uint32_t timestamp,
+                      uint64_t now_ns);
 void vr_reception_sender_report(struct vr_reception *r, uint64_t ntp, uint64_t now_ns);
 
 /* Packets that never came, by the extended sequence numbers; never negative. */

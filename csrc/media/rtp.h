@@ -24,15 +24,15 @@ enum vr_rtp_status {
 
 struct vr_rtp {
     uint32_t ssrc;
-    uint32_t timestamp;          /* in units of the payload type's clock */
+    uint32_t timestamp; /* in units of the payload type's clock */
     uint16_t sequence;
-    uint16_t extension_profile;  /* 0xBEDE: one-byte, 0x100x: two-byte elements; 0 when absent */
-    const uint8_t *extension;    /* elements after the 4-byte extension header; NULL when absent */
+    uint16_t extension_profile; /* 0xBEDE: one-byte, 0x100x: two-byte elements; 0 when absent */
+    const uint8_t *extension;   /* elements after the 4-byte extension header; NULL when absent */
     size_t extension_bytes;
-    size_t header_bytes;         /* fixed header, CSRC list and extension */
-    const uint8_t *payload;      /* set by vr_rtp_read only */
-    size_t payload_bytes;        /* padding not counted */
-    uint8_t payload_type;        /* 0..127 */
+    size_t header_bytes;    /* fixed header, CSRC list and extension */
+    const uint8_t *payload; /* set by vr_rtp_read only */
+    size_t payload_bytes;   /* padding not counted */
+    uint8_t payload_type;   /* 0..127 */
     bool marker;
 };
 

@@ -284,7 +284,8 @@ enum vr_srtp_status vr_srtp_unprotect_rtcp(struct vr_srtp *srtp, uint8_t *packet
     uint8_t *text = packet + VR_RTCP_HEADER_BYTES;
     size_t text_bytes = clear_bytes - VR_RTCP_HEADER_BYTES;
     if (srtp->gcm) {
-        struct aead a = {packet, VR_RTCP_HEADER_BYTES, word, text, text_bytes, packet + clear_bytes};
+        struct aead a = {packet, VR_RTCP_HEADER_BYTES, word,
+                         text,   text_bytes,           packet + clear_bytes};
         if (!gcm_run(srtp->rtcp.cipher, iv, &a, 0))
             return VR_SRTP_FORGED;
     } else {

@@ -50,7 +50,8 @@ size_t vr_srtp_key_bytes(unsigned profile);
 size_t vr_srtp_salt_bytes(unsigned profile);
 
 /* NULL when the profile is not supported or memory is short. */
-struct vr_srtp *vr_srtp_new(unsigned profile, const uint8_t *master_key, const uint8_t *master_salt);
+struct vr_srtp *vr_srtp_new(unsigned profile, const uint8_t *master_key,
+                            const uint8_t *master_salt);
 void vr_srtp_free(struct vr_srtp *srtp); /* wipes the keys */
 
 /* Both write `*bytes` only upon VR_SRTP_OK. A buffer that fails to authenticate holds garbage. */

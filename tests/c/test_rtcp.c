@@ -1,18 +1,19 @@
 /* RTCP: compound packets read and written, reception statistics by RFC 3550's appendix. */
 #include "../../csrc/media/rtcp.h"
 
-#include "media_check.h"
+#include "check.h"
 
 static const uint64_t second_ns = 1000000000u;
 
 static enum vr_rtcp_status read_hex(const char *hex, uint32_t about, struct vr_rtcp *out) {
-    struct guarded g = guarded_hex(hex);
-    enum vr_rtcp_status status = vr_rtcp_read(g.data, g.bytes, about, out);
-    guarded_free(&g);
+    uint8_t bytes[2048];
+    size_t n = from_hex(hex, bytes, sizeof bytes);
+    uint8_t *data = guard_copy(bytes, n);
+    enum vr_rtcp_status status = vr_rtcp_read(data, n, about, out);
     return status;
 }
 
-static void good_and_bad_packets(void) {
+TEST(good_and_bad_packets) {
     static const struct {
         const char *what, *hex;
         enum vr_rtcp_status status;
@@ -27,9 +28,11 @@ static void good_and_bad_packets(void) {
         {"SR without sender info", "80c8000100000001", VR_RTCP_SHORT},
         {"BYE with 31 sources in 8 bytes", "9fcb000100000001", VR_RTCP_SHORT},
         {"empty BYE", "80c900010000000180cb0000", VR_RTCP_OK},
-        {"feedback is stepped over", "81cd00020000000100000002", VR_RTCP_SHORT},
-        {"padding in the first part", "a0c900020000000100000004"
-                                      "80c9000100000001", VR_RTCP_PADDING},
+        {"feedback is stepped over", "81cd00020000000100000002", VR_RTCP_OK},
+        {"padding in the first part",
+         "a0c900020000000100000004"
+         "80c9000100000001",
+         VR_RTCP_PADDING},
         {"padding of 0", "a0c900020000000100000000", VR_RTCP_PADDING},
         {"padding longer than its part", "a0c9000200000001000000fc", VR_RTCP_PADDING},
         {"padded RR", "a0c900020000000100000004", VR_RTCP_OK},
@@ -37,14 +40,12 @@ static void good_and_bad_packets(void) {
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct vr_rtcp rtcp;
         enum vr_rtcp_status status = read_hex(cases[i].hex, 7, &rtcp);
-        if (strcmp(cases[i].what, "feedback is stepped over") == 0)
-            CHECK(status == VR_RTCP_OK && rtcp.unknown_count == 1);
-        else
-            CHECK_CASE(cases[i].what, status == cases[i].status);
+        CASE(cases[i].what);
+        CHECK_EQ(status, cases[i].status);
     }
 }
 
-static void written_report_reads_back(void) {
+TEST(written_report_reads_back) {
     uint8_t out[VR_RTCP_WRITE_BYTES];
     struct vr_rtcp_report report = {
         .ssrc = 0x11111111,
@@ -54,8 +55,13 @@ static void written_report_reads_back(void) {
         .sent_bytes = 11,
         .has_block = true,
         .bye = true,
-        .block = {.ssrc = 0x22222222, .fraction_lost = 3, .lost = -5, .highest_sequence = 0x10002,
-                  .jitter = 44, .last_sr = 55, .delay_since_sr = 66},
+        .block = {.ssrc = 0x22222222,
+                  .fraction_lost = 3,
+                  .lost = -5,
+                  .highest_sequence = 0x10002,
+                  .jitter = 44,
+                  .last_sr = 55,
+                  .delay_since_sr = 66},
         .cname = "a-name-of-thirty-two-characters!and-more",
     };
     size_t bytes = vr_rtcp_write(out, &report);
@@ -75,7 +81,7 @@ static void written_report_reads_back(void) {
     CHECK(vr_rtcp_read(out, bytes, 0, &in) == VR_RTCP_OK && !in.has_sender_info);
 }
 
-static void round_trip(void) {
+TEST(round_trip) {
     struct vr_rtcp_block block = {.last_sr = 0xb7052000, .delay_since_sr = 0x00054000};
     /* the example of RFC 3550 6.4.1: 6.125 s */
     CHECK(vr_rtcp_round_trip_ns(&block, 0xb7108000ull << 16) == 6125000000u);
@@ -85,7 +91,7 @@ static void round_trip(void) {
     CHECK(vr_rtcp_round_trip_ns(&block, 0xb7108000ull << 16) == 0);
 }
 
-static void reception_counts_loss_over_a_wrap(void) {
+TEST(reception_counts_loss_over_a_wrap) {
     struct vr_reception r;
     uint64_t now = 5 * second_ns;
     vr_reception_start(&r, 77, 65530, 48000);
@@ -102,7 +108,7 @@ static void reception_counts_loss_over_a_wrap(void) {
     CHECK(block.fraction_lost == 0 && block.lost == 2);
 }
 
-static void reception_starts_at_zero_and_survives_duplicates(void) {
+TEST(reception_starts_at_zero_and_survives_duplicates) {
     struct vr_reception r;
     vr_reception_start(&r, 77, 0, 8000);
     for (unsigned i = 0; i < 10; i++) {
@@ -115,7 +121,7 @@ static void reception_starts_at_zero_and_survives_duplicates(void) {
     CHECK(vr_reception_lost(&r) == 0);
 }
 
-static void jitter_follows_the_formula(void) {
+TEST(jitter_follows_the_formula) {
     struct vr_reception r;
     vr_reception_start(&r, 1, 0, 48000);
     for (unsigned i = 0; i < 2000; i++) /* every other packet 10 ms late: |D| is 480 each time */
@@ -126,30 +132,18 @@ static void jitter_follows_the_formula(void) {
     CHECK(r.jitter_16 >> 4 <= 480);
 }
 
-static void every_prefix_and_bit_flip_is_safe(void) {
+TEST(every_prefix_and_bit_flip_is_safe) {
     uint8_t good[128];
     size_t n = from_hex("81c8000c0000000101020304050607080000000900000a000000000b"
                         "00000007ff00000500000001000000020000000300000004"
                         "81ca000200000001010161000081cb000100000001",
-                        good);
+                        good, sizeof good);
     for (size_t length = 0; length <= n; length++)
         for (size_t bit = 0; bit <= 8 * length; bit++) {
-            struct guarded g = guarded_bytes(good, length);
+            uint8_t *data = guard_copy(good, length);
             if (bit < 8 * length)
-                g.data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+                data[bit / 8] ^= (uint8_t)(1 << bit % 8);
             struct vr_rtcp rtcp;
-            vr_rtcp_read(g.data, g.bytes, 7, &rtcp);
-            guarded_free(&g);
+            vr_rtcp_read(data, length, 7, &rtcp);
         }
-}
-
-int main(void) {
-    good_and_bad_packets();
-    written_report_reads_back();
-    round_trip();
-    reception_counts_loss_over_a_wrap();
-    reception_starts_at_zero_and_survives_duplicates();
-    jitter_follows_the_formula();
-    every_prefix_and_bit_flip_is_safe();
-    return check_done("rtcp");
 }

@@ -1,16 +1,17 @@
 /* RTP packets good and bad, each behind a guard page. */
 #include "../../csrc/media/rtp.h"
 
-#include "media_check.h"
+#include "check.h"
 
 static enum vr_rtp_status read_hex(const char *hex, struct vr_rtp *out) {
-    struct guarded g = guarded_hex(hex);
-    enum vr_rtp_status status = vr_rtp_read(g.data, g.bytes, out);
-    guarded_free(&g);
+    uint8_t bytes[2048];
+    size_t n = from_hex(hex, bytes, sizeof bytes);
+    uint8_t *data = guard_copy(bytes, n);
+    enum vr_rtp_status status = vr_rtp_read(data, n, out);
     return status;
 }
 
-static void plain_packet(void) {
+TEST(plain_packet) {
     struct vr_rtp rtp;
     CHECK(read_hex("80ef1234deadbeefcafebabe0102", &rtp) == VR_RTP_OK);
     CHECK(rtp.payload_type == 111 && rtp.marker && rtp.sequence == 0x1234);
@@ -18,7 +19,7 @@ static void plain_packet(void) {
     CHECK(rtp.header_bytes == 12 && rtp.payload_bytes == 2 && rtp.extension == NULL);
 }
 
-static void bad_packets(void) {
+TEST(bad_packets) {
     static const struct {
         const char *what, *hex;
         enum vr_rtp_status status;
@@ -40,19 +41,20 @@ static void bad_packets(void) {
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct vr_rtp rtp;
         enum vr_rtp_status status = read_hex(cases[i].hex, &rtp);
-        CHECK_CASE(cases[i].what, status == cases[i].status);
+        CASE(cases[i].what);
+        CHECK(status == cases[i].status);
     }
 }
 
 static const uint8_t *find(const char *hex, unsigned id, size_t *bytes) {
     static uint8_t kept[256];
-    size_t n = from_hex(hex, kept);
+    size_t n = from_hex(hex, kept, sizeof kept);
     struct vr_rtp rtp;
     CHECK(vr_rtp_read_header(kept, n, &rtp) == VR_RTP_OK);
     return vr_rtp_extension(&rtp, id, bytes);
 }
 
-static void extensions(void) {
+TEST(extensions) {
     size_t n = 0;
     const uint8_t *p = find("90ef1234deadbeefcafebabebede0002"
                             "10aa00"
@@ -78,9 +80,10 @@ static void extensions(void) {
     CHECK(find("90ef1234deadbeefcafebabeabcd000110aa0000", 1, &n) == NULL);
 }
 
-static void written_header_reads_back(void) {
+TEST(written_header_reads_back) {
     uint8_t data[14] = {0};
-    struct vr_rtp in = {.ssrc = 1, .timestamp = 2, .sequence = 3, .payload_type = 111, .marker = true};
+    struct vr_rtp in = {
+        .ssrc = 1, .timestamp = 2, .sequence = 3, .payload_type = 111, .marker = true};
     struct vr_rtp out;
     vr_rtp_write_header(data, &in);
     CHECK(vr_rtp_read(data, sizeof data, &out) == VR_RTP_OK);
@@ -88,31 +91,22 @@ static void written_header_reads_back(void) {
     CHECK(out.marker && out.payload_bytes == 2);
 }
 
-static void every_prefix_and_bit_flip_is_safe(void) {
+TEST(every_prefix_and_bit_flip_is_safe) {
     uint8_t good[64];
-    size_t n = from_hex("b1ef1234deadbeefcafebabe00000001bede000210aa002201020300010203040503", good);
+    size_t n = from_hex("b1ef1234deadbeefcafebabe00000001bede000210aa002201020300010203040503",
+                        good, sizeof good);
     for (size_t length = 0; length <= n; length++)
         for (size_t bit = 0; bit <= 8 * length; bit++) {
-            struct guarded g = guarded_bytes(good, length);
+            uint8_t *data = guard_copy(good, length);
             if (bit < 8 * length)
-                g.data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+                data[bit / 8] ^= (uint8_t)(1 << bit % 8);
             struct vr_rtp rtp;
             size_t found;
-            enum vr_rtp_status status = vr_rtp_read(g.data, g.bytes, &rtp);
+            enum vr_rtp_status status = vr_rtp_read(data, length, &rtp);
             if (status == VR_RTP_OK) {
-                CHECK(rtp.payload + rtp.payload_bytes <= g.data + g.bytes);
+                CHECK(rtp.payload + rtp.payload_bytes <= data + length);
                 for (unsigned id = 1; id < 16; id++)
                     vr_rtp_extension(&rtp, id, &found);
             }
-            guarded_free(&g);
         }
-}
-
-int main(void) {
-    plain_packet();
-    bad_packets();
-    extensions();
-    written_header_reads_back();
-    every_prefix_and_bit_flip_is_safe();
-    return check_done("rtp");
 }
