@@ -1,0 +1,104 @@
+"""What a call placed by the demo page must have shown, whichever browser placed it.
+
+1. The page is asked through expressions that give JSON; the checks know no browser.
+2. Energy and packets are compared between two readings of getStats, seconds apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tests.interop.demo import Demo
+
+MOMENTS = ("offer", "answer", "ice", "dtls", "channel", "first_audio_in", "first_audio_out")
+SERVER_MOMENTS = MOMENTS[1:]
+
+CONNECTED = "document.body.dataset.state === 'connected'"
+HEARD = "'first_audio_out' in voiceRelay.call.marks && 'first_audio_in' in voiceRelay.call.marks"
+SERVER_COMPLETE = (
+    "Object.values(voiceRelay.call.server?.timeline_ms ?? {x: null}).every((ms) => ms !== null)"
+)
+
+READING = """(async () => {
+  const reports = [...(await voiceRelay.call.connection.getStats()).values()];
+  const inbound = reports.find((report) => report.type === "inbound-rtp");
+  return {
+    at_ms: inbound.timestamp,
+    packets: inbound.packetsReceived,
+    energy: inbound.totalAudioEnergy,
+  };
+})()"""
+
+SHOWN = """({
+  state: document.body.dataset.state,
+  marks: voiceRelay.call.marks,
+  id: voiceRelay.call.id,
+  sample: voiceRelay.sample,
+  levels: voiceRelay.levels,
+  server: voiceRelay.call.server,
+  moments: Object.fromEntries([...document.querySelectorAll("#moments tr")].map((row) => [
+    row.dataset.moment,
+    [row.querySelector(".browser").textContent, row.querySelector(".server").textContent],
+  ])),
+  hops: Object.fromEntries([...document.querySelectorAll(".hop")].map((hop) => [
+    hop.id.replace("hop-", ""), hop.querySelector(".hop-name").textContent,
+  ])),
+  events: [...document.querySelectorAll("#log .entry")].map((entry) => entry.dataset.type),
+  rtt: document.querySelector("#plot-rtt .plot-value").textContent,
+  loss: document.querySelector("#plot-loss .plot-value").textContent,
+  notice: document.getElementById("notice").hidden ? null : document.getElementById("notice").innerText,
+})"""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Counters of the received audio at one moment."""
+
+    at_ms: float
+    packets: int
+    energy: float
+
+
+def check_sound(before: Reading, after: Reading) -> None:
+    """Audio came back all the time, and it was not silence."""
+    seconds = (after.at_ms - before.at_ms) / 1000
+    assert seconds > 0
+    assert (after.packets - before.packets) / seconds >= 45
+    assert after.energy > before.energy
+
+
+def check_shown(shown: Mapping[str, Any], demo: Demo) -> None:
+    """The page shows the whole call: times, path, events, figures, and no complaint."""
+    assert shown["state"] == "connected"
+    assert shown["notice"] is None
+    assert shown["id"].startswith("rtc_")
+
+    marks = shown["marks"]
+    assert sorted(marks, key=MOMENTS.index) == list(MOMENTS)
+    assert 0 == marks["offer"] < marks["answer"] < marks["ice"] <= marks["dtls"] < marks["channel"]
+    assert marks["dtls"] < marks["first_audio_out"]
+    for moment, (browser, server) in shown["moments"].items():
+        assert browser[0].isdigit(), moment
+        assert moment == "offer" or server[0].isdigit(), moment
+
+    remote = shown["sample"]["remote"]
+    assert f"{remote['address']}:{remote['port']}" == demo.relay
+    assert shown["hops"]["relay"] == demo.relay
+    assert shown["hops"]["transceiver"].startswith("process ")
+    assert shown["hops"]["browser"][0].isdigit()
+    assert shown["hops"]["backend"] == "echo"
+
+    assert "session.created" in shown["events"]
+    assert shown["rtt"].endswith(" ms")
+    assert shown["loss"].endswith(" %")
+
+
+def check_relay(before: Mapping[str, float], during: Mapping[str, float]) -> None:
+    """The call went through the relay, both ways."""
+    assert during['relay_flows{state="established"}'] >= 1
+    for side in ("public", "internal"):
+        for counter in ("relay_rx_packets_total", "relay_tx_packets_total"):
+            name = f'{counter}{{side="{side}"}}'
+            assert during[name] - before.get(name, 0) >= 45, name

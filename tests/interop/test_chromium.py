@@ -1,0 +1,99 @@
+"""Chromium opens the demo page, talks, and hears itself through the relay.
+
+Real programs, a real browser, a fake microphone that beeps.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.interop.demo import Demo
+from tests.interop.page_call import (
+    CONNECTED,
+    HEARD,
+    READING,
+    SERVER_COMPLETE,
+    SHOWN,
+    Reading,
+    check_relay,
+    check_shown,
+    check_sound,
+)
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = pytest.mark.browser
+
+TALK_MS = 3000
+
+
+def talk(page: Page, demo: Demo, button: str) -> None:
+    """Place a call and wait until it is heard on both ends."""
+    page.goto(demo.url)
+    page.click(button)
+    page.wait_for_function(CONNECTED)
+    page.wait_for_function(HEARD)
+    page.wait_for_function(SERVER_COMPLETE)
+
+
+@pytest.mark.parametrize("button", ["#talk", "#tone"], ids=["microphone", "test-tone"])
+def test_talks_through_the_relay(page: Page, demo: Demo, button: str) -> None:
+    before = demo.metrics()
+    talk(page, demo, button)
+    first = Reading(**page.evaluate(READING))
+    page.wait_for_timeout(TALK_MS)
+    last = Reading(**page.evaluate(READING))
+    shown = page.evaluate(SHOWN)
+    during = demo.metrics()
+    check_sound(first, last)
+    check_shown(shown, demo)
+    check_relay(before, during)
+
+
+def test_hanging_up_ends_the_call_at_the_server(page: Page, demo: Demo) -> None:
+    talk(page, demo, "#talk")
+    stats_url = page.evaluate("voiceRelay.call.url") + "/stats"
+    page.click("#talk")
+    page.wait_for_function("document.body.dataset.state === 'ended'")
+    assert page.inner_text("#status-text").startswith("Call ended after 0:")
+    assert page.is_hidden("#notice")
+    assert page.inner_text("#talk") == "Talk"
+    page.wait_for_function(
+        "async (url) => (await (await fetch(url)).json()).state === 'closed'", arg=stats_url
+    )
+    assert page.request.get(stats_url).json()["close_reason"]
+
+
+def test_talks_again_after_hanging_up(page: Page, demo: Demo) -> None:
+    talk(page, demo, "#talk")
+    first = page.evaluate("voiceRelay.call.id")
+    page.click("#talk")
+    page.wait_for_function("document.body.dataset.state === 'ended'")
+    page.click("#talk")
+    page.wait_for_function(CONNECTED)
+    page.wait_for_function(HEARD)
+    assert page.evaluate("voiceRelay.call.id") != first
+
+
+def test_closing_the_tab_ends_the_call_at_the_server(page: Page, demo: Demo) -> None:
+    talk(page, demo, "#talk")
+    stats_url = page.evaluate("voiceRelay.call.url") + "/stats"
+    page.goto("about:blank")
+    other = page.context.new_page()
+    other.goto(demo.url)
+    other.wait_for_function(
+        "async (url) => (await (await fetch(url)).json()).state === 'closed'", arg=stats_url
+    )
+
+
+def test_the_server_ends_the_call_and_the_page_says_why(page: Page, demo: Demo) -> None:
+    talk(page, demo, "#talk")
+    response = page.request.post(page.evaluate("voiceRelay.call.url") + "/hangup")
+    assert response.status == 200
+    page.wait_for_function("document.body.dataset.state === 'ended'")
+    page.wait_for_selector("#notice:not([hidden])")
+    assert "The server ended the call" in page.inner_text("#notice")
+    assert "hangup" in page.inner_text("#notice")

@@ -1,0 +1,89 @@
+"""Firefox opens the demo page, talks, and hears itself through the relay.
+
+Firefox never checks a loopback candidate, so browser and demo share a network namespace with an
+interface and a default route; the page is at localhost, for the microphone's sake.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.interop.demo import Demo, start_demo
+from tests.interop.page_call import (
+    CONNECTED,
+    HEARD,
+    READING,
+    SERVER_COMPLETE,
+    SHOWN,
+    Reading,
+    check_relay,
+    check_shown,
+    check_sound,
+)
+from tests.support.bidi import firefox
+from tests.support.browser import BrowserMissingError, firefox_path
+from tests.support.netns import Namespace, missing_for_namespaces
+from tests.support.process import Processes
+
+pytestmark = [pytest.mark.browser, pytest.mark.netns]
+
+TALK_S = 3.0
+
+
+@pytest.fixture(scope="module")
+def executable() -> str:
+    """The Firefox to drive; skips without one."""
+    try:
+        return firefox_path()
+    except BrowserMissingError as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="module")
+def namespace(executable: str) -> Iterator[Namespace]:
+    """The host that browser and demo share."""
+    if why := missing_for_namespaces():
+        pytest.skip(why)
+    with Namespace() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def demo(namespace: Namespace, module_processes: Processes) -> Demo:
+    """A demo that picks the namespace's own address for its relay."""
+    return start_demo(module_processes, namespace=namespace)
+
+
+async def test_talks_through_the_relay(
+    executable: str, namespace: Namespace, demo: Demo, processes: Processes, tmp_path: Path
+) -> None:
+    assert demo.relay.startswith(f"{namespace.address}:")
+    profile = tmp_path / "profile"
+    profile.mkdir()
+    before = demo.metrics()
+    async with firefox(
+        processes,
+        executable,
+        profile,
+        prefix=namespace.prefix,
+        socket_factory=namespace.socket,
+    ) as tab:
+        await tab.goto(demo.url)
+        await tab.click("#talk")
+        await tab.wait_for(CONNECTED)
+        await tab.wait_for(HEARD)
+        await tab.wait_for(SERVER_COMPLETE)
+        first = Reading(**await tab.evaluate(READING))
+        await asyncio.sleep(TALK_S)
+        last = Reading(**await tab.evaluate(READING))
+        shown = await tab.evaluate(SHOWN)
+        during = demo.metrics()
+        await tab.click("#talk")
+        await tab.wait_for("document.body.dataset.state === 'ended'")
+    check_sound(first, last)
+    check_shown(shown, demo)
+    check_relay(before, during)
