@@ -16,7 +16,7 @@ static enum vr_protocol expected(unsigned first_byte) {
     abort();
 }
 
-TEST(every_first_byte_has_the_protocol_of_its_range) {
+TEST(a25_every_first_byte_has_the_protocol_of_its_range) {
     for (unsigned first_byte = 0; first_byte < 256; first_byte++)
         CHECK_EQ(vr_demux((uint8_t)first_byte), expected(first_byte));
 }

@@ -53,7 +53,7 @@ static bool username_is(const struct vr_stun *m, const char *expected) {
 /* ---------------------------------------------------------------- published messages */
 
 /* Case A01: USERNAME is the fourth attribute and padded with 0x20. */
-TEST(rfc5769_request) {
+TEST(a01_rfc5769_request) {
     struct vector v = vector_load("rfc5769_request");
     struct vr_stun m;
     CHECK_EQ(read_bytes(v.data, v.bytes, &m), VR_STUN_OK);
@@ -97,7 +97,7 @@ TEST(rfc5769_long_term_request) {
 }
 
 /* Case A03: vendor attributes are skipped. */
-TEST(chromium_check_with_vendor_attribute) {
+TEST(a03_chromium_check_with_vendor_attribute) {
     struct vector v = vector_load("chromium_check");
     struct vr_stun m;
     CHECK_EQ(read_bytes(v.data, v.bytes, &m), VR_STUN_OK);
@@ -107,7 +107,7 @@ TEST(chromium_check_with_vendor_attribute) {
     CHECK_EQ(m.priority, 0x6E001EFF);
 }
 
-TEST(unknown_attributes_are_skipped) {
+TEST(a03_unknown_attributes_are_skipped) {
     static const uint16_t TYPES[] = {0x0001, 0x0014, 0x7FFF, 0xC001, 0xC057, 0xC058, 0xC059,
                                      0xC05A, 0xC05B, 0xC05C, 0xC05D, 0xC060, 0xFFFF};
     struct builder b = begin(0x0001);
@@ -123,7 +123,7 @@ TEST(unknown_attributes_are_skipped) {
 /* ---------------------------------------------------------------- framing */
 
 /* Case A05, and every other vector: a prefix is never a message, and nothing is read behind it. */
-TEST(every_prefix_of_every_vector_is_refused) {
+TEST(a05_every_prefix_of_every_vector_is_refused) {
     static const char *const NAMES[] = {"rfc5769_request", "rfc5769_ipv4_response",
                                         "rfc5769_ipv6_response", "rfc5769_long_term",
                                         "chromium_check"};

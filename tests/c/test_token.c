@@ -183,7 +183,7 @@ TEST(every_length_but_28_is_refused) {
     vr_keyring_free(ring);
 }
 
-TEST(every_byte_value_at_every_place) {
+TEST(a14_every_byte_value_at_every_place) {
     static const char ICE_CHARS[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     struct vr_keyring *ring = ring_of(0);
