@@ -1,0 +1,1 @@
+"""The transceiver: answers WebRTC offers and is the only owner of WebRTC state."""

@@ -1,0 +1,305 @@
+"""The HTTP side: OpenAI's Realtime calls API, WHIP's conventions, the demo page, health, metrics.
+
+1. Every error is JSON in OpenAI's shape, with CORS headers, whoever raised it.
+2. Sizes are checked before bodies are read, and bodies before anything is allocated for a call.
+3. A request for a call goes to the process that its id names; a forwarded one is never forwarded.
+4. Health, readiness and metrics speak for the whole pool.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from aiohttp import web
+
+from . import metrics
+from .auth import Authenticator
+from .board import Board, Serving
+from .body import read_bounded, read_offer_body
+from .callid import CallIds, Owner
+from .calls import Calls
+from .errors import RequestError
+from .log import get_logger
+from .metrics import Meter
+from .offer import read_offer
+from .session import CallRequest
+from .siblings import PRINCIPAL_HEADER, Siblings, call_not_found
+
+CALLS_PATH = "/v1/realtime/calls"
+RETRY_AFTER_S = 5
+MAX_PATCH_BYTES = 16_384
+
+_CORS = {
+    "Access-Control-Allow-Origin": "*",
+    "Access-Control-Expose-Headers": "Location, ETag, Link, Retry-After, Server-Timing",
+}
+_PREFLIGHT = {
+    "Access-Control-Allow-Methods": "GET, POST, PATCH, DELETE, OPTIONS",
+    "Access-Control-Max-Age": "86400",
+    "Accept-Post": "application/sdp",
+}
+_ALLOWED_HEADERS = "authorization, content-type, if-match, x-openai-agents-sdk"
+_HEADER_LIST = re.compile(r"[A-Za-z0-9\-, ]{1,1024}")
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True, slots=True)
+class AppParts:
+    """What the HTTP side of one process works with."""
+
+    calls: Calls
+    call_ids: CallIds
+    owner: Owner
+    board: Board
+    row: int
+    siblings: Siblings
+    auth: Authenticator
+    max_sessions: int
+    demo_dir: Path | None
+    """Where the demo page lies; None without it."""
+    about: dict[str, object]
+    """What /demo/config.json says besides the address of the calls."""
+
+
+def make_public_app(parts: AppParts) -> web.Application:
+    """What clients reach."""
+    signaling = _Signaling(parts, internal=False)
+    app = web.Application(middlewares=[_errors], client_max_size=0)
+    for path in (CALLS_PATH, "/v1/realtime"):
+        app.router.add_post(path, signaling.create)
+        app.router.add_route("OPTIONS", path, _preflight)
+    app.router.add_get(CALLS_PATH, _nothing)
+    _add_call_routes(app, signaling)
+    app.router.add_get("/healthz", signaling.healthz)
+    app.router.add_get("/readyz", signaling.readyz)
+    app.router.add_get("/metrics", signaling.metrics)
+    if parts.demo_dir is not None:
+        app.router.add_get("/", signaling.demo_page)
+        app.router.add_get("/demo/config.json", signaling.demo_config)
+        app.router.add_static("/demo/", parts.demo_dir)
+    return app
+
+
+def make_internal_app(parts: AppParts) -> web.Application:
+    """What siblings reach over the unix socket: the calls of this process only."""
+    app = web.Application(middlewares=[_errors], client_max_size=0)
+    _add_call_routes(app, _Signaling(parts, internal=True))
+    return app
+
+
+def _add_call_routes(app: web.Application, signaling: _Signaling) -> None:
+    call = CALLS_PATH + "/{call_id}"
+    app.router.add_delete(call, signaling.delete)
+    app.router.add_patch(call, signaling.patch)
+    app.router.add_get(call, signaling.exists)
+    app.router.add_post(call + "/hangup", signaling.hangup)
+    app.router.add_get(call + "/stats", signaling.stats)
+    for path in (call, call + "/hangup", call + "/stats"):
+        app.router.add_route("OPTIONS", path, _preflight)
+
+
+class _Signaling:
+    def __init__(self, parts: AppParts, *, internal: bool) -> None:
+        self._parts = parts
+        self._internal = internal
+        self._meter = Meter(parts.board, parts.row)
+
+    async def create(self, request: web.Request) -> web.Response:
+        """POST …/calls: an offer for an answer."""
+        offered_s = time.monotonic()
+        try:
+            return await self._create(request, offered_s)
+        except RequestError as error:
+            self._meter.refused(error.code)
+            raise
+
+    async def _create(self, request: web.Request, offered_s: float) -> web.Response:
+        parts = self._parts
+        principal = parts.auth.principal(request.headers)
+        if parts.board.get(parts.row, "serving") == Serving.DRAINING:
+            raise RequestError(
+                503, "draining", "The server is shutting down.", retry_after_s=RETRY_AFTER_S
+            )
+        sdp, session = await read_offer_body(request)
+        offer = read_offer(sdp)
+        if not parts.board.admit(parts.row, parts.max_sessions):
+            raise RequestError(
+                503,
+                "session_limit",
+                f"All {parts.max_sessions} sessions are taken.",
+                retry_after_s=RETRY_AFTER_S,
+            )
+        call, answer = parts.calls.open(
+            CallRequest(
+                offer=offer,
+                principal=principal,
+                session=session,
+                negotiated_channel=request.query.get("dcid") == "0",
+                offered_s=offered_s,
+            )
+        )
+        return web.Response(
+            status=201,
+            text=answer,
+            content_type="application/sdp",
+            headers={
+                "Location": f"{CALLS_PATH}/{call.call_id}",
+                "Server-Timing": f"answer;dur={call.timeline_ms['answer']}",
+            },
+        )
+
+    async def delete(self, request: web.Request) -> web.Response:
+        """DELETE …/calls/{id}: WHIP's way to end a call."""
+        return await self._end(request, "client_close")
+
+    async def hangup(self, request: web.Request) -> web.Response:
+        """POST …/calls/{id}/hangup: OpenAI's way to end a call."""
+        return await self._end(request, "hangup")
+
+    async def _end(self, request: web.Request, reason: str) -> web.Response:
+        principal, forwarded = await self._locate(request)
+        if forwarded is not None:
+            return forwarded
+        call = self._parts.calls.find(request.match_info["call_id"])
+        if call is None or call.principal != principal:
+            raise call_not_found()
+        call.close(reason)
+        return web.Response(status=200)
+
+    async def patch(self, request: web.Request) -> web.Response:
+        """PATCH …/calls/{id}: trickled candidates, which an ICE-lite side has no use for."""
+        body = await read_bounded(request, MAX_PATCH_BYTES)
+        if request.content_type != "application/trickle-ice-sdpfrag":
+            raise RequestError(
+                415,
+                "unsupported_media_type",
+                "PATCH takes application/trickle-ice-sdpfrag.",
+            )
+        principal, forwarded = await self._locate(request, body)
+        if forwarded is not None:
+            return forwarded
+        call = self._parts.calls.find(request.match_info["call_id"])
+        if call is None or call.principal != principal:
+            raise call_not_found()
+        return web.Response(status=204)
+
+    async def exists(self, request: web.Request) -> web.Response:
+        """GET …/calls/{id}: nothing to see (RFC 9725 4.2), but the call is there."""
+        await self.stats(request)
+        return web.Response(status=204)
+
+    async def stats(self, request: web.Request) -> web.Response:
+        """GET …/calls/{id}/stats."""
+        principal, forwarded = await self._locate(request)
+        if forwarded is not None:
+            return forwarded
+        stats = self._parts.calls.stats(request.match_info["call_id"], principal)
+        if stats is None:
+            raise call_not_found()
+        return web.json_response(stats, headers={"Cache-Control": "no-store"})
+
+    async def _locate(
+        self, request: web.Request, body: bytes = b""
+    ) -> tuple[str, web.Response | None]:
+        """The caller's principal, and the owner's response when the call lives elsewhere."""
+        parts = self._parts
+        owner = parts.call_ids.open(request.match_info["call_id"])
+        if self._internal:
+            principal = request.headers.get(PRINCIPAL_HEADER, "")
+        else:
+            principal = parts.auth.principal(request.headers)
+        if owner is None:
+            raise call_not_found()
+        if owner == parts.owner:
+            return principal, None
+        same_host = (owner.cluster_id, owner.host) == (parts.owner.cluster_id, parts.owner.host)
+        if self._internal or not same_host or owner.process >= parts.board.rows:
+            raise call_not_found()
+        return principal, await parts.siblings.forward(owner.process, request, body, principal)
+
+    async def healthz(self, _request: web.Request) -> web.Response:
+        """Loop progress of every process."""
+        ok = metrics.is_healthy(self._parts.board)
+        return web.Response(status=200 if ok else 503, text="ok\n" if ok else "stuck\n")
+
+    async def readyz(self, _request: web.Request) -> web.Response:
+        """Serving and not draining."""
+        ok = metrics.is_ready(self._parts.board)
+        return web.Response(status=200 if ok else 503, text="ready\n" if ok else "not ready\n")
+
+    async def metrics(self, _request: web.Request) -> web.Response:
+        """Prometheus's text format."""
+        self._parts.calls.count()
+        return web.Response(
+            body=metrics.render(self._parts.board),
+            headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
+        )
+
+    async def demo_page(self, _request: web.Request) -> web.StreamResponse:
+        """GET /."""
+        assert self._parts.demo_dir is not None
+        return web.FileResponse(self._parts.demo_dir / "index.html")
+
+    async def demo_config(self, _request: web.Request) -> web.Response:
+        """GET /demo/config.json."""
+        return web.json_response(
+            {"calls_url": CALLS_PATH, "version": version("voice-relay"), **self._parts.about},
+            headers={"Cache-Control": "no-store"},
+        )
+
+
+async def _preflight(request: web.Request) -> web.Response:
+    """OPTIONS: CORS, and what a WHIP client asks (RFC 9725 4.2)."""
+    wanted = request.headers.get("Access-Control-Request-Headers", "")
+    allowed = wanted if _HEADER_LIST.fullmatch(wanted) else _ALLOWED_HEADERS
+    return web.Response(status=204, headers={**_PREFLIGHT, "Access-Control-Allow-Headers": allowed})
+
+
+async def _nothing(_request: web.Request) -> web.Response:
+    return web.Response(status=204)
+
+
+@web.middleware
+async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        response = await handler(request)
+    except RequestError as error:
+        response = _error_response(error)
+    except web.HTTPException as error:
+        if error.status < 400:
+            raise
+        response = _error_response(_from_http(error))
+        if "Allow" in error.headers:
+            response.headers["Allow"] = error.headers["Allow"]
+    except Exception:
+        get_logger().exception("request_failed", method=request.method, route=_route(request))
+        response = _error_response(
+            RequestError(500, "internal_error", "The server failed to handle the request.")
+        )
+    response.headers.update(_CORS)
+    return response
+
+
+def _error_response(error: RequestError) -> web.Response:
+    response = web.json_response(error.body(), status=error.status)
+    if error.retry_after_s is not None:
+        response.headers["Retry-After"] = str(error.retry_after_s)
+    return response
+
+
+def _from_http(error: web.HTTPException) -> RequestError:
+    codes = {404: "not_found", 405: "method_not_allowed", 413: "offer_too_large"}
+    code = codes.get(error.status, "invalid_request")
+    return RequestError(error.status, code, error.reason or "The request is not valid.")
+
+
+def _route(request: web.Request) -> str:
+    """The pattern, not the path: a log line holds no id that was not checked."""
+    resource = request.match_info.route.resource
+    return resource.canonical if resource is not None else "?"

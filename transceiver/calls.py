@@ -1,0 +1,196 @@
+"""The calls of one process: opened from an offer, found by id, ticked, remembered for a minute.
+
+1. Only this file creates Call. It draws the ufrag (never one that is alive) and writes the answer.
+2. One timer serves all calls: each is ticked every 50 ms, housekeeping runs every second.
+3. An ended call leaves its numbers here for 60 s and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from relay.wire.token import TokenCodec, TransceiverAddress
+
+from .answer import Candidate, Local, write_answer
+from .backends.base import Backend
+from .board import Board
+from .callid import CallIds, Owner
+from .dtls import Identity
+from .ice import IceAgent
+from .log import get_logger
+from .metrics import Meter
+from .mux import Mux
+from .session import Call, CallParts, CallRequest, CallState, Traffic
+
+TICK_S = 0.05
+HOUSEKEEPING_S = 1.0
+ENDED_KEPT_S = 60.0
+ENDED_MAX = 4_096
+
+_ICE_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+ICE_PWD_CHARS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where this process is, and what its answers say."""
+
+    owner: Owner
+    address: TransceiverAddress
+    candidates: tuple[Candidate, ...]
+    about: dict[str, object]
+    """The parts `transceiver` and `ingress` of a call's stats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What is left of a call."""
+
+    principal: str
+    stats: dict[str, object]
+    ended_s: float
+
+
+class Calls:
+    """The registry. One event loop, one thread."""
+
+    def __init__(
+        self,
+        *,
+        place: Place,
+        codec: TokenCodec,
+        call_ids: CallIds,
+        identity: Identity,
+        backend: Backend,
+        mux: Mux,
+        agent: IceAgent,
+        board: Board,
+        row: int,
+    ) -> None:
+        self._place = place
+        self._codec = codec
+        self._call_ids = call_ids
+        self._identity = identity
+        self._mux = mux
+        self._agent = agent
+        self._board = board
+        self._row = row
+        self._meter = Meter(board, row)
+        self._calls: dict[str, Call] = {}
+        self._ended: OrderedDict[str, Ended] = OrderedDict()
+        self._traffic = Traffic()
+        self._housekept_s = 0.0
+        self._emptied = asyncio.Event()
+        self._emptied.set()
+        self._parts = CallParts(
+            agent,
+            mux,
+            identity,
+            backend,
+            self._traffic,
+            on_stage=self._meter.reached,
+            on_state=self._on_state,
+        )
+
+    def __len__(self) -> int:
+        """Open calls."""
+        return len(self._calls)
+
+    def open(self, request: CallRequest) -> tuple[Call, str]:
+        """Makes a call and its answer. The caller has taken a place on the board for it, which is
+        given back when the call ends, or at once when this raises.
+        """
+        try:
+            local = self._draw_local()
+            call_id = self._call_ids.draw(self._place.owner)
+            call = Call(self._parts, request, call_id, local)
+        except BaseException:
+            self._board.release(self._row)
+            raise
+        self._calls[call_id] = call
+        self._emptied.clear()
+        self._meter.moved(None, call.state, None)
+        answer = write_answer(request.offer, local)
+        call.mark("answer", time.monotonic())
+        get_logger().info("call_opened", call_id=call_id, codec=call.codec.name)
+        return call, answer
+
+    def find(self, call_id: str) -> Call | None:
+        """An open call."""
+        return self._calls.get(call_id)
+
+    def stats(self, call_id: str, principal: str) -> dict[str, object] | None:
+        """A call's numbers, also for a minute after its end; None unless `principal` made it."""
+        call = self._calls.get(call_id)
+        if call is not None:
+            return {**call.stats(), **self._place.about} if call.principal == principal else None
+        ended = self._ended.get(call_id)
+        return ended.stats if ended is not None and ended.principal == principal else None
+
+    def tick(self) -> None:
+        """Does what is due for every call."""
+        now_s = time.monotonic()
+        self._board.beat(self._row)
+        for call in list(self._calls.values()):
+            call.tick(now_s)
+        if now_s - self._housekept_s >= HOUSEKEEPING_S:
+            self._housekept_s = now_s
+            self._agent.expire(now_s)
+            while self._ended and (
+                now_s - next(iter(self._ended.values())).ended_s >= ENDED_KEPT_S
+            ):
+                self._ended.popitem(last=False)
+            self.count()
+
+    def count(self) -> None:
+        """Brings the board up to date."""
+        self._meter.dropped(self._agent.drops)
+        self._meter.dropped(self._mux.drops)
+        self._meter.carried(self._traffic.packets_in, self._traffic.packets_out)
+        self._traffic.packets_in = self._traffic.packets_out = 0
+
+    async def run(self) -> None:
+        """Ticks for ever."""
+        while True:
+            self.tick()
+            await asyncio.sleep(TICK_S)
+
+    async def drained(self) -> None:
+        """Returns once no call is open."""
+        await self._emptied.wait()
+
+    def close_all(self, reason: str) -> None:
+        """Ends every call."""
+        for call in list(self._calls.values()):
+            call.close(reason)
+
+    def _draw_local(self) -> Local:
+        ufrag = self._codec.seal(self._place.address)
+        while self._agent.has(ufrag):
+            ufrag = self._codec.seal(self._place.address)
+        return Local(
+            ice_ufrag=ufrag,
+            ice_pwd="".join(secrets.choice(_ICE_CHARS) for _ in range(ICE_PWD_CHARS)),
+            fingerprint_sha256=self._identity.fingerprint_sha256,
+            candidates=self._place.candidates,
+            ssrc=secrets.randbelow(2**32 - 1) + 1,
+            name=f"voice{secrets.token_hex(6)}",
+        )
+
+    def _on_state(self, call: Call, before: CallState) -> None:
+        self._meter.moved(before, call.state, call.close_reason)
+        if call.state is not CallState.CLOSED:
+            return
+        self._calls.pop(call.call_id, None)
+        self._board.release(self._row)
+        self._ended[call.call_id] = Ended(
+            call.principal, {**call.stats(), **self._place.about}, time.monotonic()
+        )
+        if len(self._ended) > ENDED_MAX:
+            self._ended.popitem(last=False)
+        if not self._calls:
+            self._emptied.set()

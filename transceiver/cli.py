@@ -1,0 +1,205 @@
+"""The `transceiver` command.
+
+1. Options come from flags, then TRANSCEIVER_* variables, then the TOML file; the first wins.
+2. Wrong input is one line on standard error and exit status 2, before anything is bound.
+"""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from . import config, log
+from .errors import ConfigError
+from .pool import Pool
+
+_REPEATABLE = ("ingress", "allow_relay", "ipv6_prefix")
+
+
+class _OneLine(click.Group):
+    """A group whose errors are one line each."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        kwargs["standalone_mode"] = False
+        try:
+            result = super().main(*args, **kwargs)
+        except click.exceptions.Abort:
+            sys.exit(130)
+        except click.ClickException as error:
+            click.echo(f"transceiver: {' '.join(error.format_message().split())}", err=True)
+            sys.exit(2)
+        except ConfigError as error:
+            click.echo(f"transceiver: {error}", err=True)
+            sys.exit(2)
+        sys.exit(result if isinstance(result, int) else 0)
+
+
+@click.group(cls=_OneLine, context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """The transceiver: answers WebRTC calls and owns their ICE, DTLS and SRTP."""
+
+
+def _load_file(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+    """Makes the TOML file's keys the defaults of the other options."""
+    if value is None:
+        return
+    try:
+        table = tomllib.loads(Path(value).read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"--config: {value}: {error}") from None
+    known = {parameter.name: parameter for parameter in context.command.params}
+    for key, setting in table.items():
+        if key not in known or key == "config":
+            raise ConfigError(f"--config: {value}: there is no option {key!r}")
+        items = setting if isinstance(setting, list) else [setting]
+        if (isinstance(setting, list) and key not in _REPEATABLE) or not all(
+            isinstance(item, str | int | float | bool) for item in items
+        ):
+            raise ConfigError(f"--config: {value}: {key} has the wrong type")
+        if key in _REPEATABLE:
+            table[key] = items
+    context.default_map = table
+
+
+@main.command(context_settings={"auto_envvar_prefix": "TRANSCEIVER"})
+@click.option(
+    "--config",
+    metavar="FILE.toml",
+    is_eager=True,
+    expose_value=False,
+    callback=_load_file,
+    envvar="TRANSCEIVER_CONFIG",
+    help="A TOML file with underscored option names as keys.",
+)
+@click.option("--http", required=True, metavar="HOST:PORT", help="Where offers are taken.")
+@click.option(
+    "--media",
+    required=True,
+    metavar="HOST:PORT",
+    help="UDP address of process 0; process i adds i to the port.",
+)
+@click.option(
+    "--media-advertise",
+    metavar="HOST",
+    help="The address relays reach --media at; required with a wildcard.",
+)
+@click.option("--workers", default="auto", show_default=True, metavar="N|auto", help="Processes.")
+@click.option(
+    "--cluster",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0, 65_535),
+    help="The cluster's id, as its relays have it.",
+)
+@click.option("--keyring", metavar="FILE", help="The keys that seal routing tokens.")
+@click.option(
+    "--ingress",
+    multiple=True,
+    metavar="NAME=HOST:PORT[,HOST:PORT][@LAT,LON]",
+    help="A relay's public address, which answers name as the candidate.",
+)
+@click.option(
+    "--allow-relay",
+    multiple=True,
+    metavar="CIDR",
+    help="Relays to believe; required unless --media is on loopback.",
+)
+@click.option("--direct", is_flag=True, help="Take packets of clients without a relay, too.")
+@click.option(
+    "--ipv6-prefix",
+    multiple=True,
+    metavar="INDEX=PREFIX/64",
+    help="The cluster's IPv6 prefixes, as its relays have them.",
+)
+@click.option(
+    "--backend", default="echo", show_default=True, metavar="echo", help="What answers calls."
+)
+@click.option(
+    "--max-sessions",
+    default=1_000,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Calls at once, over all processes.",
+)
+@click.option(
+    "--insecure-open", is_flag=True, help="Listen beyond loopback although anybody may call."
+)
+@click.option("--tls-cert", metavar="FILE", help="Serve HTTPS with this certificate chain (PEM).")
+@click.option("--tls-key", metavar="FILE", help="Its key (PEM).")
+@click.option("--demo-page", is_flag=True, help="Serve the demo page at /.")
+@click.option(
+    "--drain-timeout",
+    default=30.0,
+    show_default=True,
+    type=click.FloatRange(0),
+    metavar="S",
+    help="How long calls may go on after SIGTERM.",
+)
+@click.option("--log-level", default="info", show_default=True, type=click.Choice(log.LEVELS))
+@click.option("--log-format", default="console", show_default=True, type=click.Choice(log.FORMATS))
+def serve(
+    http: str,
+    media: str,
+    media_advertise: str | None,
+    workers: str,
+    cluster: int,
+    keyring: str | None,
+    ingress: Sequence[str],
+    allow_relay: Sequence[str],
+    direct: bool,
+    ipv6_prefix: Sequence[str],
+    backend: str,
+    max_sessions: int,
+    insecure_open: bool,
+    tls_cert: str | None,
+    tls_key: str | None,
+    demo_page: bool,
+    drain_timeout: float,
+    log_level: str,
+    log_format: str,
+) -> int:
+    """Serve calls: N processes, one UDP port each, one HTTP address."""
+    http_at = config.read_endpoint("--http", http)
+    media_at = config.read_endpoint("--media", media)
+    config.check_exposure(http_at, insecure_open=insecure_open)
+    count = config.read_workers(str(workers))
+    if media_at.port + count - 1 > 65_535:
+        raise ConfigError(f"--media: {media} leaves no ports for {count} processes")
+    if not ingress and not direct:
+        raise ConfigError("--ingress: is required: it is the address that clients send to")
+    if backend != "echo":
+        raise ConfigError(f"--backend: {backend!r} is not known here; there is `echo`")
+    address, relays = config.check_media(
+        media_at,
+        media_advertise,
+        config.read_networks("--allow-relay", allow_relay),
+        direct=direct,
+    )
+    prefixes = config.read_prefixes(ipv6_prefix)
+    config.check_sealable(address, prefixes)
+    cert, key = config.check_tls(tls_cert, tls_key)
+    checked = config.TransceiverConfig(
+        http=http_at,
+        media=media_at,
+        media_advertise=address,
+        workers=count,
+        cluster_id=cluster,
+        keyring=config.read_keyring(keyring, direct=direct),
+        ingresses=tuple(config.read_ingress(item) for item in ingress),
+        allowed_relays=relays,
+        direct=direct,
+        ipv6_prefixes=prefixes,
+        backend=backend,
+        max_sessions=max_sessions,
+        demo_page=demo_page,
+        tls_cert=cert,
+        tls_key=key,
+        drain_timeout_s=drain_timeout,
+    )
+    log.configure(log_level, log_format)
+    return Pool(checked).run()

@@ -1,0 +1,224 @@
+"""What an operator may set: read from flags, environment and TOML, checked before anything is bound.
+
+1. Every fault is one ConfigError whose text names the option and the value.
+2. Nothing here opens a socket; the only file read is the one that was named.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from relay.wire.address import Endpoint
+from relay.wire.keyring import Keyring, KeyringError, generate_line
+
+from .answer import Candidate
+from .errors import ConfigError
+
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+LOOPBACK: tuple[IpNetwork, ...] = (
+    ipaddress.ip_network("127.0.0.0/8"),
+    ipaddress.ip_network("::1/128"),
+)
+MAX_WORKERS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Ingress:
+    """A relay address that clients are told: one candidate per address family."""
+
+    name: str
+    candidates: tuple[Candidate, ...]
+    location: tuple[float, float] | None
+    """Latitude and longitude in degrees."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransceiverConfig:
+    """A checked configuration."""
+
+    http: Endpoint
+    media: Endpoint
+    """Of process 0; process i adds i to the port, unless it is 0."""
+    media_advertise: IpAddress
+    """What routing tokens carry."""
+    workers: int
+    cluster_id: int
+    keyring: Keyring
+    ingresses: tuple[Ingress, ...]
+    """Empty only with `direct`: then answers carry the media address itself."""
+    allowed_relays: tuple[IpNetwork, ...]
+    direct: bool
+    ipv6_prefixes: Mapping[int, ipaddress.IPv6Network]
+    backend: str
+    max_sessions: int
+    demo_page: bool
+    tls_cert: Path | None
+    tls_key: Path | None
+    drain_timeout_s: float
+
+
+def read_endpoint(option: str, text: str) -> Endpoint:
+    """HOST:PORT with an address as HOST, IPv6 in brackets; `localhost` is 127.0.0.1."""
+    host, colon, port = text.rpartition(":")
+    if host == "localhost":
+        host = "127.0.0.1"
+    elif host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ConfigError(f"{option}: {text!r} must be HOST:PORT, with IPv6 as [ADDRESS]:PORT")
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        raise ConfigError(f"{option}: {text!r} must be HOST:PORT with an IP address") from None
+    if not colon or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65_535:
+        raise ConfigError(f"{option}: {text!r} has no port of 0..65535")
+    return Endpoint(address, int(port))
+
+
+def read_ingress(text: str) -> Ingress:
+    """NAME=HOST:PORT[,HOST:PORT][@LAT,LON]."""
+    name, equals, rest = text.partition("=")
+    if not equals or not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name):
+        raise ConfigError(f"--ingress: {text!r} must be NAME=HOST:PORT[,HOST:PORT][@LAT,LON]")
+    addresses, at, place = rest.partition("@")
+    endpoints = [read_endpoint("--ingress", item) for item in addresses.split(",")]
+    if any(endpoint.port == 0 or endpoint.ip.is_unspecified for endpoint in endpoints):
+        raise ConfigError(f"--ingress: {text!r} must name an address and a port that clients reach")
+    if len({endpoint.ip.version for endpoint in endpoints}) != len(endpoints):
+        raise ConfigError(f"--ingress: {text!r} has two addresses of one family")
+    candidates = tuple(Candidate(endpoint.ip, endpoint.port) for endpoint in endpoints)
+    return Ingress(name, candidates, _read_place(text, place) if at else None)
+
+
+def _read_place(text: str, place: str) -> tuple[float, float]:
+    try:
+        latitude, longitude = (float(item) for item in place.split(","))
+    except ValueError:
+        raise ConfigError(f"--ingress: {text!r} must end with @LATITUDE,LONGITUDE") from None
+    # not-a-number compares false
+    if not (-90 <= latitude <= 90 and -180 <= longitude <= 180):
+        raise ConfigError(f"--ingress: {text!r} has a place that is not on earth")
+    return latitude, longitude
+
+
+def read_networks(option: str, texts: Iterable[str]) -> tuple[IpNetwork, ...]:
+    """CIDRs; a bare address is a network of one."""
+    networks = []
+    for text in texts:
+        try:
+            networks.append(ipaddress.ip_network(text))
+        except ValueError as error:
+            raise ConfigError(f"{option}: {text!r} is no CIDR: {error}") from None
+    return tuple(networks)
+
+
+def read_prefixes(texts: Iterable[str]) -> dict[int, ipaddress.IPv6Network]:
+    """INDEX=PREFIX/64, each index once."""
+    prefixes: dict[int, ipaddress.IPv6Network] = {}
+    for text in texts:
+        index, _, prefix = text.partition("=")
+        try:
+            network = ipaddress.IPv6Network(prefix)
+        except ValueError:
+            network = None
+        if network is None or network.prefixlen != 64 or not re.fullmatch(r"[0-9]|1[0-5]", index):
+            raise ConfigError(f"--ipv6-prefix: {text!r} must be INDEX=PREFIX/64, INDEX 0..15")
+        if int(index) in prefixes:
+            raise ConfigError(f"--ipv6-prefix: index {index} is given twice")
+        prefixes[int(index)] = network
+    return prefixes
+
+
+def read_workers(text: str) -> int:
+    """A number or `auto`: the CPUs this process may use, by affinity and cgroup quota."""
+    if text == "auto":
+        return max(1, min(len(os.sched_getaffinity(0)), _cgroup_cpus(), MAX_WORKERS))
+    if not re.fullmatch(r"[0-9]{1,4}", text) or not 1 <= int(text) <= MAX_WORKERS:
+        raise ConfigError(f"--workers: {text!r} must be `auto` or 1..{MAX_WORKERS}")
+    return int(text)
+
+
+def _cgroup_cpus() -> int:
+    """ceil(cpu.max) of this process's cgroup (v2); a large number without a quota."""
+    unlimited = 1 << 20
+    try:
+        group = Path("/proc/self/cgroup").read_text().strip().rpartition("::")[2]
+        quota, period = (Path("/sys/fs/cgroup" + group) / "cpu.max").read_text().split()
+        return unlimited if quota == "max" else math.ceil(int(quota) / int(period))
+    except (OSError, ValueError):
+        return unlimited
+
+
+def read_keyring(path: str | None, *, direct: bool) -> Keyring:
+    """The ring that seals ufrags. Without relays (`direct`) nobody opens them: any key will do."""
+    if path is None:
+        if not direct:
+            raise ConfigError("--keyring: is required (`relay keygen` prints a line for it)")
+        return Keyring.parse(generate_line())
+    try:
+        return Keyring.load(path)
+    except KeyringError as error:
+        raise ConfigError(f"--keyring: {error}") from None
+
+
+def check_exposure(http: Endpoint, *, insecure_open: bool) -> None:
+    """Without keys everybody may call, so only this machine may ask (design 3.7)."""
+    if not http.ip.is_loopback and not insecure_open:
+        raise ConfigError(
+            f"--http: {http} is not loopback and no API keys are set: anybody could place calls. "
+            "Use a loopback address, or --insecure-open if that is meant"
+        )
+
+
+def check_media(
+    media: Endpoint, advertise: str | None, networks: tuple[IpNetwork, ...], *, direct: bool
+) -> tuple[IpAddress, tuple[IpNetwork, ...]]:
+    """The address for tokens and the relays that are believed."""
+    if advertise is None:
+        if media.ip.is_unspecified:
+            raise ConfigError("--media-advertise: is required with a wildcard --media address")
+        address: IpAddress = media.ip
+    else:
+        try:
+            address = ipaddress.ip_address(advertise)
+        except ValueError:
+            raise ConfigError(f"--media-advertise: {advertise!r} is no IP address") from None
+        if address.is_unspecified:
+            raise ConfigError(f"--media-advertise: {advertise!r} is nowhere")
+    if not networks:
+        if media.ip.is_loopback:
+            networks = LOOPBACK
+        elif not direct:
+            raise ConfigError("--allow-relay: is required unless --media is on loopback")
+    return address, networks
+
+
+def check_sealable(address: IpAddress, prefixes: Mapping[int, ipaddress.IPv6Network]) -> None:
+    """An IPv6 address must lie under a known prefix to fit into a token (design 3.1)."""
+    if isinstance(address, ipaddress.IPv6Address) and not any(
+        address in network for network in prefixes.values()
+    ):
+        raise ConfigError(f"--ipv6-prefix: none of the prefixes covers the media address {address}")
+
+
+def check_tls(cert: str | None, key: str | None) -> tuple[Path | None, Path | None]:
+    """Both or neither, readable and fitting."""
+    if cert is None and key is None:
+        return None, None
+    if cert is None or key is None:
+        raise ConfigError("--tls-cert and --tls-key: need each other")
+    import ssl
+
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"--tls-cert: {cert!r} with --tls-key {key!r}: {error}") from None
+    return Path(cert), Path(key)

@@ -1,0 +1,476 @@
+"""DTLS, SRTP and SCTP of one call: aiortc's parts, driven without its peer connection.
+
+1. This is the only file that knows a private name of aiortc. The versions are pinned and the
+   names asserted at import, so an upgrade fails at start and not in a call.
+2. Nothing here waits: datagrams go in, datagrams go out through `send`, time is an argument.
+   aiortc's coroutines never suspend on this transport, so they are run to their end in place.
+3. `receive` and `unprotect` return whether the packet was authenticated, for the rules of the
+   socket. What a peer sends raises nothing.
+4. No datagram sent is over MAX_DATAGRAM_BYTES. A flight that gets no reply is sent again after
+   150 ms, 300 ms, ...; OpenSSL's own timer would wait a second. The handshake has 10 s.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import pylibsrtp
+from aiortc import rtcdtlstransport, rtcsctptransport
+from aiortc.rtcdatachannel import RTCDataChannel, RTCDataChannelParameters
+from aiortc.rtcdtlstransport import RTCCertificate, RTCDtlsTransport, State
+from aiortc.rtcsctptransport import RTCSctpCapabilities, RTCSctpTransport
+from OpenSSL import SSL
+
+from .offer import Fingerprint
+
+MAX_DATAGRAM_BYTES = 1_200
+HANDSHAKE_DEADLINE_S = 10.0
+EARLY_RESEND_S = 0.15
+
+MAX_SSRCS = 16
+MAX_CHANNELS = 16
+MAX_MISORDERED_CHUNKS = 1_024
+MAX_SEND_BACKLOG_BYTES = 4 * 1_048_576
+
+_RECORD_HEADER_BYTES = 13  # RFC 6347 4.1
+_DTLS_OVERHEAD_BYTES = _RECORD_HEADER_BYTES + 8 + 16  # explicit nonce and tag of AES-GCM
+_SCTP_HEADERS_BYTES = 12 + 16  # common header, DATA chunk header (RFC 9260 3)
+
+_PINNED = {"aiortc": "1.16.0", "aioice": "0.13.0"}
+_PRIVATE_NAMES: tuple[tuple[object, tuple[str, ...]], ...] = (
+    (RTCCertificate, ("_create_ssl_context",)),
+    (RTCDtlsTransport, ("_setup_srtp", "_set_role", "_set_state", "_send_data")),
+    (RTCSctpTransport, ("_handle_data", "_receive", "_set_state")),
+    (rtcdtlstransport, ("SRTP_PROFILES", "certificate_digest")),
+    (rtcsctptransport, ("USERDATA_MAX_LENGTH", "SCTP_RTO_MIN", "WEBRTC_DCEP")),
+)
+
+
+def _assert_aiortc() -> None:
+    for name, pinned in _PINNED.items():
+        if version(name) != pinned:
+            raise ImportError(f"{name} {pinned} is needed, {version(name)} is installed")
+    for owner, names in _PRIVATE_NAMES:
+        for name in names:
+            if not hasattr(owner, name):
+                raise ImportError(f"{owner!r} has no {name}: aiortc has changed")
+
+
+_assert_aiortc()
+
+# A full DATA chunk of aiortc makes a 1,226-byte datagram; SPP adds 38 and tunnels eat more.
+rtcsctptransport.USERDATA_MAX_LENGTH = (
+    MAX_DATAGRAM_BYTES - _DTLS_OVERHEAD_BYTES - _SCTP_HEADERS_BYTES
+) & ~3
+# RFC 9260 allows less than its recommended 1 s: a lost event must not stall a conversation.
+rtcsctptransport.SCTP_RTO_MIN = 0.4  # type: ignore[assignment]
+
+
+class Phase(enum.Enum):
+    """The life of a DTLS transport; it only moves down this list."""
+
+    NEW = "new"
+    HANDSHAKING = "handshaking"
+    CONNECTED = "connected"
+    CLOSED = "closed"
+    """By the peer's close_notify or by `close`."""
+    FAILED = "failed"
+    """`failure` says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The certificate of a pool, and the TLS context every handshake shares."""
+
+    certificate: RTCCertificate
+    context: SSL.Context
+    fingerprint_sha256: str
+
+    @classmethod
+    def generate(cls) -> Identity:
+        """A new self-signed ECDSA P-256 certificate: 344 bytes, far from any MTU."""
+        certificate = RTCCertificate.generateCertificate()
+        context = certificate._create_ssl_context(rtcdtlstransport.SRTP_PROFILES)
+        context.set_options(SSL.OP_NO_QUERY_MTU)
+        digest = next(
+            item.value for item in certificate.getFingerprints() if item.algorithm == "sha-256"
+        )
+        return cls(certificate, context, digest)
+
+
+class _NoIce:
+    """What RTCDtlsTransport keeps of an ICE transport: here, nothing is asked of it."""
+
+    role = "controlled"
+    state = "completed"
+
+
+class Dtls(RTCDtlsTransport):
+    """One DTLS association with its SRTP keys.
+
+    `role` is `client` (setup:active) or `server`; `send` takes one datagram and must not raise.
+    `close` may be called at any time, also from within `send` or a handler of SCTP.
+    """
+
+    _ssl: Any
+    _rx_srtp: Any
+    _tx_srtp: Any
+
+    def __init__(
+        self,
+        identity: Identity,
+        role: str,
+        fingerprints: Sequence[Fingerprint],
+        send: Callable[[bytes], object],
+    ) -> None:
+        super().__init__(_NoIce(), [identity.certificate])  # type: ignore[arg-type]
+        self._set_role(role)
+        self.phase = Phase.NEW
+        self.failure = ""
+        self._identity = identity
+        self._fingerprints = fingerprints
+        self._send = send
+        self._flight: list[bytes] = []
+        self._resend_at_s = 0.0
+        self._resend_after_s = EARLY_RESEND_S
+        self._deadline_s = 0.0
+        self._ssrcs: dict[bytes, None] = {}
+        self._last_ssrc = b""
+
+    def begin(self, now_s: float) -> None:
+        """Starts the handshake; as client the ClientHello leaves at once."""
+        self._ssl = SSL.Connection(self._identity.context)
+        self._ssl.set_ciphertext_mtu(MAX_DATAGRAM_BYTES)
+        if self._role == "client":
+            self._ssl.set_connect_state()
+        else:
+            self._ssl.set_accept_state()
+        self.phase = Phase.HANDSHAKING
+        self._set_state(State.CONNECTING)
+        self._deadline_s = now_s + HANDSHAKE_DEADLINE_S
+        self._handshake(now_s)
+
+    def receive(self, datagram: bytes, now_s: float) -> bool:
+        """Takes one DTLS datagram. Returns whether it held a record that was decrypted; during
+        the handshake whether it was taken at all (the caller vouches for its flow key).
+        """
+        if self.phase is Phase.HANDSHAKING:
+            self._ssl.bio_write(datagram)
+            self._handshake(now_s)
+            self._drain()
+            return True
+        if self.phase is Phase.CONNECTED:
+            self._ssl.bio_write(datagram)
+            return self._drain()
+        return False
+
+    def poll(self, now_s: float) -> None:
+        """Sends a flight again when its reply is late; ends a handshake over its deadline."""
+        if self.phase is not Phase.HANDSHAKING:
+            return
+        if now_s >= self._deadline_s:
+            self._fail("handshake deadline")
+        elif now_s >= self._resend_at_s:
+            self._resend_after_s *= 2
+            self._resend_at_s = now_s + self._resend_after_s
+            timeout_s = self._ssl.DTLSv1_get_timeout()
+            if timeout_s is not None and timeout_s <= 0:
+                # New record numbers: a peer that has our flight replies to no replay of it.
+                self._ssl.DTLSv1_handle_timeout()
+                self._flush()
+            else:
+                for datagram in self._flight:
+                    self._send(datagram)
+
+    def protect(self, packet: bytes) -> bytes | None:
+        """SRTP of one RTP packet; None when not connected or the packet is too long."""
+        return self._srtp(packet, self._tx_srtp, "protect")
+
+    def protect_rtcp(self, packet: bytes) -> bytes | None:
+        """SRTCP of one compound packet; None as for `protect`."""
+        return self._srtp(packet, self._tx_srtp, "protect_rtcp")
+
+    def unprotect(self, datagram: bytes) -> bytes | None:
+        """The RTP packet, or None when it is not authentic, replayed or over 1,500 bytes."""
+        packet = self._srtp(datagram, self._rx_srtp, "unprotect")
+        if packet is not None and len(packet) >= 12:
+            self._note_ssrc(packet[8:12])
+        return packet
+
+    def unprotect_rtcp(self, datagram: bytes) -> bytes | None:
+        """The RTCP compound packet, or None as for `unprotect`."""
+        packet = self._srtp(datagram, self._rx_srtp, "unprotect_rtcp")
+        if packet is not None and len(packet) >= 8:
+            self._note_ssrc(packet[4:8])
+        return packet
+
+    def close(self) -> None:
+        """Says close_notify when there is somebody to say it to, and forgets all keys."""
+        if self.phase in (Phase.HANDSHAKING, Phase.CONNECTED):
+            try:
+                self._ssl.shutdown()
+            except SSL.Error:
+                pass
+            self._flush()
+            self.phase = Phase.CLOSED
+        self._set_state(State.CLOSED)
+        self._flight = []
+        self._rx_srtp = self._tx_srtp = None
+        self._ssl = None
+        self.remove_all_listeners()
+
+    def _srtp(self, packet: bytes, session: Any, method: str) -> bytes | None:
+        if self.phase is not Phase.CONNECTED:
+            return None
+        try:
+            return bytes(getattr(session, method)(packet))
+        except (pylibsrtp.Error, ValueError):
+            return None
+
+    def _note_ssrc(self, ssrc: bytes) -> None:
+        """Libsrtp keeps a stream of 1 KiB for each SSRC it has seen; a client may draw 2^32."""
+        if ssrc == self._last_ssrc:
+            return
+        self._last_ssrc = ssrc
+        self._ssrcs.pop(ssrc, None)
+        self._ssrcs[ssrc] = None
+        if len(self._ssrcs) > MAX_SSRCS:
+            oldest = next(iter(self._ssrcs))
+            del self._ssrcs[oldest]
+            try:
+                self._rx_srtp.remove_stream(int.from_bytes(oldest))
+            except pylibsrtp.Error:
+                pass
+
+    def _handshake(self, now_s: float) -> None:
+        try:
+            self._ssl.do_handshake()
+        except SSL.WantReadError:
+            flight = self._flush()
+            if flight:
+                self._flight = flight
+                self._resend_after_s = EARLY_RESEND_S
+                self._resend_at_s = now_s + EARLY_RESEND_S
+            return
+        except SSL.Error as error:
+            self._flush()
+            self._fail(f"handshake: {_reason(error)}")
+            return
+        self._flush()
+        self._flight = []
+        if not self._peer_is_known():
+            self._fail("fingerprint mismatch")
+            return
+        self._set_state(State.CONNECTED)
+        self._setup_srtp()
+        if self._state is State.FAILED:
+            self._fail("no common SRTP profile")
+            return
+        self.encrypted = True
+        self.phase = Phase.CONNECTED
+
+    def _peer_is_known(self) -> bool:
+        """RFC 8122 5: the certificate has one of the offered fingerprints."""
+        certificate = self._ssl.get_peer_certificate(as_cryptography=True)
+        return certificate is not None and any(
+            rtcdtlstransport.certificate_digest(certificate, item.algorithm) == item.value
+            for item in self._fingerprints
+        )
+
+    def _drain(self) -> bool:
+        """Reads every record that OpenSSL holds; True when one of them was decrypted."""
+        authenticated = False
+        while self.phase is Phase.CONNECTED:
+            try:
+                data = self._ssl.recv(65_536)
+            except SSL.ZeroReturnError:
+                authenticated = True
+                self.phase = Phase.CLOSED
+                break
+            except SSL.Error:
+                break
+            authenticated = True
+            if self._data_receiver is not None:
+                run(self._data_receiver._handle_data(data))
+        self._flush()
+        return authenticated
+
+    def _fail(self, failure: str) -> None:
+        self.failure = failure
+        self.phase = Phase.FAILED
+        self._set_state(State.FAILED)
+
+    def _flush(self) -> list[bytes]:
+        """Sends what OpenSSL has written, cut at record boundaries."""
+        datagrams: list[bytes] = []
+        try:
+            while self._ssl is not None:
+                datagrams += split_records(self._ssl.bio_read(65_536))
+        except SSL.Error:
+            pass
+        for datagram in datagrams:
+            self._send(datagram)
+        return datagrams
+
+    async def _send_data(self, data: bytes) -> None:
+        # A timer of SCTP may still fire after the close.
+        if self.phase is Phase.CONNECTED:
+            self._ssl.send(data)
+            self._flush()
+
+
+class Sctp(RTCSctpTransport):
+    """The SCTP association of one call with its one data channel for events.
+
+    `on_channel(channel)` is called for the channel in use: the first one the client opens, or
+    stream 0 when the client has agreed on it without saying so. `on_message(text)` gets its
+    messages. `on_end(reason)` is called once: `sctp_abort`, `channel_closed` or `sctp_overrun`.
+    """
+
+    def __init__(
+        self,
+        dtls: Dtls,
+        *,
+        on_channel: Callable[[], None],
+        on_message: Callable[[str | bytes], None],
+        on_end: Callable[[str], None],
+    ) -> None:
+        super().__init__(dtls)
+        # aiortc waits 3 s for the first reply; nobody does on a path that has just done DTLS.
+        self._rto = 0.4
+        self._on_channel = on_channel
+        self._on_message = on_message
+        self._on_end: Callable[[str], None] | None = on_end
+        self._channel: RTCDataChannel | None = None
+        self.on("datachannel", self._adopt)
+
+    @property
+    def established(self) -> bool:
+        """Whether the association is up."""
+        return self._association_state == self.State.ESTABLISHED
+
+    @property
+    def channel_open(self) -> bool:
+        """Whether events can be sent."""
+        return self._channel is not None and self._channel.readyState == "open"
+
+    def begin(self, remote_port: int, remote_max_message_bytes: int) -> None:
+        """Sends INIT. The DTLS association must be connected."""
+        run(self.start(RTCSctpCapabilities(remote_max_message_bytes), remote_port))
+
+    def negotiate_channel(self) -> None:
+        """Uses stream 0 as a channel negotiated out of band, if no channel is there yet."""
+        if self._channel is None and 0 not in self._data_channels:
+            self._adopt(
+                RTCDataChannel(
+                    self,
+                    RTCDataChannelParameters(label="oai-events", negotiated=True, id=0),
+                )
+            )
+
+    def send_text(self, text: str) -> bool:
+        """Queues one message. False when there is no open channel or its backlog is full."""
+        channel = self._channel
+        if channel is None or channel.readyState != "open":
+            return False
+        if channel.bufferedAmount > MAX_SEND_BACKLOG_BYTES:
+            return False
+        channel.send(text)
+        return True
+
+    def close(self) -> None:
+        """Aborts the association; says so to the peer while DTLS is connected."""
+        self._on_end = None
+        run(self.stop())
+        self._channel = None
+
+    def _adopt(self, channel: RTCDataChannel) -> None:
+        channel.on("message", lambda message: self._heard(channel, message))
+        channel.on("close", lambda: self._closed(channel))
+        if self._channel is not None and not self._channel.negotiated:
+            return
+        self._channel = channel
+        if channel.readyState == "open":
+            self._on_channel()
+        else:
+            channel.on("open", self._on_channel)
+
+    def _heard(self, channel: RTCDataChannel, message: str | bytes) -> None:
+        if channel is self._channel:
+            self._on_message(message)
+
+    def _closed(self, channel: RTCDataChannel) -> None:
+        if channel is self._channel:
+            self._finish("channel_closed")
+
+    def _finish(self, reason: str) -> None:
+        on_end, self._on_end = self._on_end, None
+        if on_end is not None:
+            on_end(reason)
+
+    async def _handle_data(self, data: bytes) -> None:
+        try:
+            await super()._handle_data(data)
+        except Exception:
+            # aiortc asserts on, or stumbles over, chunks that no honest peer sends. The packet
+            # is authentic, so the sender harms its own call only.
+            return
+        # A peer that ignores the window would fill our memory.
+        if (
+            self._advertised_rwnd < 0
+            or len(self._sack_misordered) > MAX_MISORDERED_CHUNKS
+            or len(self._data_channels) > MAX_CHANNELS
+        ):
+            self._finish("sctp_overrun")
+
+    async def _receive(self, stream_id: int, pp_id: int, data: bytes) -> None:
+        if pp_id == rtcsctptransport.WEBRTC_DCEP:
+            if data[:1] == b"\x03" and stream_id in self._data_channels:
+                return
+        elif stream_id == 0:
+            self.negotiate_channel()
+        await super()._receive(stream_id, pp_id, data)
+
+    def _set_state(self, state: RTCSctpTransport.State) -> None:
+        ended = state == self.State.CLOSED and self._association_state != state
+        if ended:
+            self._finish("sctp_abort")
+        super()._set_state(state)
+
+
+def run(coroutine: Coroutine[Any, Any, None]) -> None:
+    """Runs a coroutine that never suspends; RuntimeError when it does."""
+    try:
+        coroutine.send(None)
+    except StopIteration:
+        return
+    coroutine.close()
+    raise RuntimeError("a coroutine of aiortc waited for something")
+
+
+def split_records(data: bytes) -> list[bytes]:
+    """Cuts DTLS records that OpenSSL wrote back to back into datagrams, each of as many whole
+    records as MAX_DATAGRAM_BYTES allows.
+    """
+    datagrams: list[bytes] = []
+    start = position = 0
+    while position + _RECORD_HEADER_BYTES <= len(data):
+        end = position + _RECORD_HEADER_BYTES + int.from_bytes(data[position + 11 : position + 13])
+        if end - start > MAX_DATAGRAM_BYTES and position > start:
+            datagrams.append(data[start:position])
+            start = position
+        position = end
+    if start < len(data):
+        datagrams.append(data[start:])
+    return datagrams
+
+
+def _reason(error: SSL.Error) -> str:
+    """OpenSSL's words for an error, which hold nothing of the peer's bytes."""
+    if error.args and isinstance(error.args[0], list) and error.args[0]:
+        return str(error.args[0][0][-1])
+    return type(error).__name__

@@ -1,0 +1,48 @@
+"""Log lines: structlog, to standard error, for people (console) or programs (json).
+
+1. No secret is ever a field: no bearer, key, ICE password or SDP.
+2. Nothing that arrives by UDP causes a line of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import structlog
+
+LEVELS = ("debug", "info", "warning", "error")
+FORMATS = ("console", "json")
+
+
+def configure(level: str, log_format: str) -> None:
+    """Sets up logging for this process and the ones it forks."""
+    threshold = getattr(logging, level.upper())
+    renderer: structlog.typing.Processor
+    if log_format == "json":
+        renderer = structlog.processors.JSONRenderer()
+    else:
+        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.StackInfoRenderer(),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(threshold),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    # Libraries speak through logging; what they say below a warning is not for operators.
+    logging.basicConfig(
+        level=max(threshold, logging.WARNING), format="%(name)s: %(message)s", stream=sys.stderr
+    )
+
+
+def get_logger() -> structlog.typing.FilteringBoundLogger:
+    """A logger; bind fields with `.bind`."""
+    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+    return logger

@@ -1,0 +1,233 @@
+"""What a pool counts, and how Prometheus reads it.
+
+1. Every process adds to its row of the board; whichever process is asked answers for the pool.
+2. No label holds a client address, a ufrag or a call id; label values come from fixed lists.
+3. A reason that is not in its list is counted as `other`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+
+from .board import Board, Serving
+from .session import CLOSE_REASONS, STAGES, CallState
+
+SETUP_BUCKETS_S = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0)
+DROP_REASONS = (
+    "malformed",
+    "no_check",
+    "unknown_ufrag",
+    "wrong_username",
+    "wrong_integrity",
+    "replayed_check",
+    "flow_key_limit",
+    "foreign_relay",
+    "not_wrapped",
+    "empty",
+    "unknown_protocol",
+    "not_authentic",
+    "send_failed",
+    "receive_failed",
+    "handler_failed",
+    "other",
+)
+REFUSALS = (
+    "invalid_offer",
+    "offer_too_large",
+    "unsupported_media_type",
+    "no_audio",
+    "no_codec",
+    "no_fingerprint",
+    "weak_fingerprint",
+    "ice_lite",
+    "setup_holdconn",
+    "bundle_required",
+    "rtcp_mux_required",
+    "session_limit",
+    "draining",
+    "other",
+)
+OPEN_STATES = (CallState.NEW, CallState.CONNECTING, CallState.CONNECTED)
+HEARTBEAT_LIMIT_S = 5.0
+
+
+def board_names() -> list[str]:
+    """The words of a row."""
+    return [
+        "heartbeat_ns",
+        "serving",
+        "pid",
+        "restarts",
+        "admitted",
+        "calls",
+        "rtp_in",
+        "rtp_out",
+        *(f"state.{state.value}" for state in OPEN_STATES),
+        *(f"ended.{reason}" for reason in (*CLOSE_REASONS, "other")),
+        *(f"drop.{reason}" for reason in DROP_REASONS),
+        *(f"refused.{code}" for code in REFUSALS),
+        *(
+            f"setup.{stage}.{index}"
+            for stage in STAGES
+            for index in range(len(SETUP_BUCKETS_S) + 1)
+        ),
+        *(f"setup_us.{stage}" for stage in STAGES),
+    ]
+
+
+class Meter:
+    """One process's pen on the board."""
+
+    def __init__(self, board: Board, row: int) -> None:
+        self._board = board
+        self._row = row
+
+    def moved(self, before: CallState | None, after: CallState, reason: str | None) -> None:
+        """A call changed its state; None before it was made."""
+        if before is None:
+            self._board.add(self._row, "calls")
+        else:
+            self._board.add(self._row, f"state.{before.value}", -1)
+        if after is CallState.CLOSED:
+            self._count("ended", reason or "other")
+        else:
+            self._board.add(self._row, f"state.{after.value}")
+
+    def reached(self, stage: str, elapsed_s: float) -> None:
+        """A call reached a stage of its set-up, so long after its offer."""
+        index = sum(1 for bound_s in SETUP_BUCKETS_S if elapsed_s > bound_s)
+        self._board.add(self._row, f"setup.{stage}.{index}")
+        self._board.add(self._row, f"setup_us.{stage}", int(elapsed_s * 1e6))
+
+    def refused(self, code: str) -> None:
+        """An offer was refused."""
+        self._count("refused", code)
+
+    def carried(self, packets_in: int, packets_out: int) -> None:
+        """RTP packets since the last time."""
+        self._board.add(self._row, "rtp_in", packets_in)
+        self._board.add(self._row, "rtp_out", packets_out)
+
+    def dropped(self, drops: Counter[str]) -> None:
+        """Takes over, and clears, a counter of drops."""
+        for reason, count in drops.items():
+            self._count("drop", reason, count)
+        drops.clear()
+
+    def _count(self, group: str, label: str, count: int = 1) -> None:
+        name = f"{group}.{label}"
+        self._board.add(self._row, name if self._board.has(name) else f"{group}.other", count)
+
+
+def reset_gauges(board: Board, row: int) -> None:
+    """Forgets what a dead process held."""
+    for name in ("admitted", "heartbeat_ns", *(f"state.{state.value}" for state in OPEN_STATES)):
+        board.set(row, name, 0)
+
+
+def is_healthy(board: Board) -> bool:
+    """Whether no serving process's loop has been stuck for 5 s."""
+    limit_ns = time.monotonic_ns() - int(HEARTBEAT_LIMIT_S * 1e9)
+    return all(
+        board.get(row, "heartbeat_ns") > limit_ns
+        for row in range(board.rows)
+        if board.get(row, "serving") in (Serving.SERVING, Serving.DRAINING)
+    )
+
+
+def is_ready(board: Board) -> bool:
+    """Whether the pool takes calls: started once, not draining, somebody serving."""
+    states = [board.get(row, "serving") for row in range(board.rows)]
+    return (
+        Serving.STARTING not in states
+        and Serving.DRAINING not in states
+        and Serving.SERVING in states
+    )
+
+
+def render(board: Board) -> bytes:
+    """The pool's metrics in Prometheus's text format."""
+    registry = CollectorRegistry()
+    registry.register(_PoolCollector(board))
+    return generate_latest(registry)
+
+
+class _PoolCollector:
+    def __init__(self, board: Board) -> None:
+        self._board = board
+
+    def collect(self) -> Iterator[Metric]:
+        total = self._board.total
+        yield _labelled(
+            GaugeMetricFamily("transceiver_sessions", "Calls by state.", labels=["state"]),
+            ((state.value, total(f"state.{state.value}")) for state in OPEN_STATES),
+        )
+        yield self._setup()
+        yield CounterMetricFamily("transceiver_calls", "Calls answered.", value=total("calls"))
+        yield _labelled(
+            CounterMetricFamily(
+                "transceiver_calls_ended", "Calls ended, by reason.", labels=["reason"]
+            ),
+            ((reason, total(f"ended.{reason}")) for reason in (*CLOSE_REASONS, "other")),
+        )
+        yield _labelled(
+            CounterMetricFamily(
+                "transceiver_offers_refused", "Offers refused, by code.", labels=["code"]
+            ),
+            ((code, total(f"refused.{code}")) for code in REFUSALS),
+        )
+        yield _labelled(
+            CounterMetricFamily(
+                "transceiver_dropped_datagrams",
+                "Datagrams that reached nobody, by reason.",
+                labels=["reason"],
+            ),
+            ((reason, total(f"drop.{reason}")) for reason in DROP_REASONS),
+        )
+        yield _labelled(
+            CounterMetricFamily("transceiver_rtp_packets", "RTP packets.", labels=["direction"]),
+            (("in", total("rtp_in")), ("out", total("rtp_out"))),
+        )
+        yield CounterMetricFamily(
+            "transceiver_worker_restarts", "Processes replaced.", value=total("restarts")
+        )
+        yield GaugeMetricFamily(
+            "transceiver_processes", "Processes that serve.", value=self._serving()
+        )
+
+    def _serving(self) -> int:
+        board = self._board
+        return sum(board.get(row, "serving") == Serving.SERVING for row in range(board.rows))
+
+    def _setup(self) -> HistogramMetricFamily:
+        family = HistogramMetricFamily(
+            "transceiver_setup_seconds",
+            "From the offer until a stage of the set-up.",
+            labels=["stage"],
+        )
+        for stage in STAGES:
+            running = 0
+            buckets: list[tuple[str, float]] = []
+            for index, bound_s in enumerate((*SETUP_BUCKETS_S, float("inf"))):
+                running += self._board.total(f"setup.{stage}.{index}")
+                buckets.append(("+Inf" if bound_s == float("inf") else str(bound_s), running))
+            family.add_metric([stage], buckets, self._board.total(f"setup_us.{stage}") / 1e6)
+        return family
+
+
+def _labelled(
+    family: GaugeMetricFamily | CounterMetricFamily, values: Iterable[tuple[str, int]]
+) -> Metric:
+    for label, value in values:
+        family.add_metric([label], value)
+    return family

@@ -1,0 +1,221 @@
+"""The supervisor: opens what must survive a process, forks the processes, replaces and ends them.
+
+1. It parses nothing and runs no event loop; it waits for signals.
+2. A process that ends is replaced after a pause that doubles up to 5 s, and is 50 ms again after
+   a good minute. Its media socket, and what is queued in it, goes to the replacement.
+3. The HTTP port is first bound without SO_REUSEPORT, so that a foreign owner is an error; then
+   each process adds its own listener. A dead process's listener goes with it.
+4. SIGTERM or SIGINT drains and ends with status 0; a second one ends at once.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+import traceback
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from relay.wire.address import Endpoint
+
+from .board import Board, Serving
+from .callid import KEY_BYTES
+from .config import TransceiverConfig
+from .dtls import Identity
+from .errors import ConfigError
+from .log import get_logger
+from .metrics import board_names, reset_gauges
+from .mux import open_socket
+from .worker import PoolParts, run_worker
+
+FIRST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 5.0
+GOOD_LIFE_S = 60.0
+POLL_S = 0.02
+WAKE_S = 0.5
+END_GRACE_S = 5.0
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+
+
+@dataclass(slots=True)
+class _Slot:
+    """One process's place in the pool."""
+
+    media: socket.socket
+    pid: int = 0
+    started_s: float = 0.0
+    pause_s: float = FIRST_PAUSE_S
+    due_s: float = field(default=0.0)
+
+
+class Pool:
+    """A pool of processes; `run` is its whole life."""
+
+    def __init__(self, config: TransceiverConfig) -> None:
+        self._config = config
+        self._log = get_logger()
+        self._slots: list[_Slot] = []
+        self._board = Board(config.workers, board_names())
+        self._announced = False
+
+    def run(self) -> int:
+        """Serves until a signal; returns the exit status. Raises ConfigError when an address
+        cannot be bound.
+        """
+        reserved = self._reserve_http()
+        http = Endpoint.of(*reserved.getsockname()[:2])
+        for process in range(self._config.workers):
+            self._slots.append(_Slot(self._open_media(process)))
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        life_read, life_write = os.pipe()
+        run_dir = Path(tempfile.mkdtemp(prefix="transceiver-"))
+        self._parts = PoolParts(
+            config=self._config,
+            http=http,
+            identity=Identity.generate(),
+            call_id_key=secrets.token_bytes(KEY_BYTES),
+            board=self._board,
+            run_dir=run_dir,
+        )
+        self._life = life_read, life_write
+        try:
+            return self._supervise(http)
+        finally:
+            shutil.rmtree(run_dir, ignore_errors=True)
+
+    def _reserve_http(self) -> socket.socket:
+        at = self._config.http
+        family = socket.AF_INET6 if at.ip.version == 6 else socket.AF_INET
+        reserved = socket.socket(family, socket.SOCK_STREAM)
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            reserved.bind((str(at.ip), at.port))
+        except OSError as error:
+            raise ConfigError(f"--http: {at}: {error.strerror}") from None
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        return reserved
+
+    def _open_media(self, process: int) -> socket.socket:
+        at = self._config.media
+        port = at.port + process if at.port else 0
+        try:
+            return open_socket(str(at.ip), port)
+        except OSError as error:
+            raise ConfigError(f"--media: {Endpoint(at.ip, port)}: {error.strerror}") from None
+
+    def _supervise(self, http: Endpoint) -> int:
+        for process, slot in enumerate(self._slots):
+            address = Endpoint.of(*slot.media.getsockname()[:2])
+            self._log.info("listening", role="media", address=str(address), process=process)
+            self._fork(process)
+        while True:
+            self._restart_due()
+            if not self._announced and self._all_serving():
+                self._announced = True
+                self._log.info(
+                    "listening",
+                    role="http",
+                    address=str(http),
+                    processes=len(self._slots),
+                    tls=self._config.tls_cert is not None,
+                )
+            got = signal.sigtimedwait(_SIGNALS, WAKE_S if self._announced else POLL_S)
+            if got is None:
+                continue
+            if got.si_signo == signal.SIGCHLD:
+                self._reap(replace=True)
+            else:
+                return self._drain(got.si_signo)
+
+    def _fork(self, process: int) -> None:
+        slot = self._slots[process]
+        reset_gauges(self._board, process)
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                os.close(self._life[1])
+                signal.set_wakeup_fd(-1)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+                status = run_worker(self._parts, process, slot.media, self._life[0])
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stderr.flush()
+                os._exit(status)
+        slot.pid, slot.started_s = pid, time.monotonic()
+
+    def _all_serving(self) -> bool:
+        return all(
+            self._board.get(row, "serving") == Serving.SERVING for row in range(len(self._slots))
+        )
+
+    def _reap(self, *, replace: bool) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            for process, slot in enumerate(self._slots):
+                if slot.pid == pid:
+                    self._bury(process, slot, status, replace=replace)
+
+    def _bury(self, process: int, slot: _Slot, status: int, *, replace: bool) -> None:
+        slot.pid = 0
+        reset_gauges(self._board, process)
+        if not replace:
+            return
+        lived_s = time.monotonic() - slot.started_s
+        if lived_s >= GOOD_LIFE_S:
+            slot.pause_s = FIRST_PAUSE_S
+        slot.due_s = time.monotonic() + slot.pause_s
+        self._log.error(
+            "process_ended",
+            process=process,
+            status=os.waitstatus_to_exitcode(status),
+            restart_in_s=slot.pause_s,
+        )
+        slot.pause_s = min(2 * slot.pause_s, LONGEST_PAUSE_S)
+        if self._board.get(process, "serving") != Serving.STARTING:
+            self._board.set(process, "serving", Serving.RESTARTING)
+
+    def _restart_due(self) -> None:
+        now_s = time.monotonic()
+        for process, slot in enumerate(self._slots):
+            if slot.pid == 0 and now_s >= slot.due_s:
+                self._board.add(process, "restarts")
+                self._fork(process)
+
+    def _drain(self, signum: int) -> int:
+        self._log.info("draining", calls=self._board.total("admitted"))
+        self._signal_all(signal.SIGTERM)
+        deadline_s = time.monotonic() + self._config.drain_timeout_s + END_GRACE_S
+        while any(slot.pid for slot in self._slots):
+            left_s = deadline_s - time.monotonic()
+            got = signal.sigtimedwait(_SIGNALS, max(0.0, min(left_s, WAKE_S)))
+            if got is not None and got.si_signo in (signal.SIGTERM, signal.SIGINT):
+                self._signal_all(signal.SIGKILL)
+                self._log.warning("stopped_at_once")
+                return 128 + got.si_signo
+            self._reap(replace=False)
+            if left_s <= 0:
+                self._signal_all(signal.SIGKILL)
+        self._log.info("stopped")
+        return 0
+
+    def _signal_all(self, signum: int) -> None:
+        for slot in self._slots:
+            if slot.pid:
+                try:
+                    os.kill(slot.pid, signum)
+                except ProcessLookupError:
+                    pass

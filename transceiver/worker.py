@@ -1,0 +1,196 @@
+"""One process of the pool: an event loop with its media socket, its HTTP listener and its calls.
+
+1. Made by fork, never exec: imports, certificate and board are the pool's.
+2. SIGTERM drains: no new calls, the others go on until they end or the time is up. SIGINT is the
+   supervisor's business and ignored here.
+3. When the supervisor is gone (its pipe closes) the calls end and so does the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import socket
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiohttp import web
+
+from relay.wire.address import Endpoint
+from relay.wire.token import TokenCodec, TransceiverAddress
+
+from .answer import Candidate
+from .app import AppParts, make_internal_app, make_public_app
+from .auth import OpenHouse
+from .backends.echo import EchoBackend
+from .board import Board, Serving
+from .callid import CallIds, Owner
+from .calls import Calls, Place
+from .config import TransceiverConfig
+from .dtls import Identity
+from .ice import IceAgent
+from .mux import Mux
+from .siblings import Siblings, socket_path
+
+HTTP_BACKLOG = 512
+SHUTDOWN_TIMEOUT_S = 2.0
+WEB_DIR = Path(__file__).parent / "web"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolParts:
+    """What the supervisor made for all its processes."""
+
+    config: TransceiverConfig
+    http: Endpoint
+    """As bound: the port is known."""
+    identity: Identity
+    call_id_key: bytes
+    board: Board
+    run_dir: Path
+
+
+def run_worker(pool: PoolParts, process: int, media: socket.socket, life_fd: int) -> int:
+    """Serves until told to stop; returns the exit status."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.freeze()
+    asyncio.run(_Worker(pool, process, media, life_fd).run())
+    return 0
+
+
+def open_http(at: Endpoint) -> socket.socket:
+    """A TCP socket bound with SO_REUSEPORT, not listening. Raises OSError."""
+    family = socket.AF_INET6 if at.ip.version == 6 else socket.AF_INET
+    opened = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        opened.setblocking(False)
+        opened.bind((str(at.ip), at.port))
+    except OSError:
+        opened.close()
+        raise
+    return opened
+
+
+class _Worker:
+    def __init__(self, pool: PoolParts, process: int, media: socket.socket, life_fd: int) -> None:
+        self._pool = pool
+        self._process = process
+        self._media = media
+        self._life_fd = life_fd
+        self._stop = asyncio.Event()
+        self._orphaned = False
+
+    async def run(self) -> None:
+        """From the first listener to the last call."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._stop.set)
+        loop.add_reader(self._life_fd, self._on_orphaned)
+        pool, config = self._pool, self._pool.config
+        agent = IceAgent()
+        mux = Mux(self._media, agent, allowed_relays=config.allowed_relays, direct=config.direct)
+        calls, parts = self._make_parts(mux, agent)
+        runners = await self._listen(parts)
+        mux.attach(loop)
+        ticker = asyncio.create_task(calls.run())
+        pool.board.beat(self._process)
+        pool.board.set(self._process, "pid", os.getpid())
+        pool.board.set(self._process, "serving", Serving.SERVING)
+        await self._stop.wait()
+        pool.board.set(self._process, "serving", Serving.DRAINING)
+        if not self._orphaned:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(calls.drained(), config.drain_timeout_s)
+        calls.close_all("shutdown")
+        calls.count()
+        ticker.cancel()
+        mux.detach()
+        await parts.siblings.close()
+        for runner in runners:
+            await runner.cleanup()
+
+    def _on_orphaned(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._life_fd)
+        self._orphaned = True
+        self._stop.set()
+
+    def _make_parts(self, mux: Mux, agent: IceAgent) -> tuple[Calls, AppParts]:
+        pool, config = self._pool, self._pool.config
+        host, port = self._media.getsockname()[:2]
+        address = TransceiverAddress(config.cluster_id, config.media_advertise, port)
+        owner = Owner(config.cluster_id, self._process)
+        if config.ingresses:
+            name, candidates = config.ingresses[0].name, config.ingresses[0].candidates
+        else:
+            name, candidates = "direct", (Candidate(config.media_advertise, port),)
+        ingress = {
+            "name": name,
+            "addresses": [str(Endpoint(item.host, item.port)) for item in candidates],
+        }
+        backend = EchoBackend()
+        about: dict[str, object] = {
+            "transceiver": {
+                "host": socket.gethostname(),
+                "process": self._process,
+                "pid": os.getpid(),
+                "media": str(Endpoint.of(host, port)),
+            },
+            "ingress": ingress,
+        }
+        calls = Calls(
+            place=Place(owner, address, candidates, about),
+            codec=TokenCodec(config.keyring, config.ipv6_prefixes),
+            call_ids=CallIds(pool.call_id_key),
+            identity=pool.identity,
+            backend=backend,
+            mux=mux,
+            agent=agent,
+            board=pool.board,
+            row=self._process,
+        )
+        parts = AppParts(
+            calls=calls,
+            call_ids=CallIds(pool.call_id_key),
+            owner=owner,
+            board=pool.board,
+            row=self._process,
+            siblings=Siblings(pool.run_dir),
+            auth=OpenHouse(),
+            max_sessions=config.max_sessions,
+            demo_dir=WEB_DIR if config.demo_page else None,
+            about={"backend": backend.name, "ingress": ingress},
+        )
+        return calls, parts
+
+    async def _listen(self, parts: AppParts) -> list[web.AppRunner]:
+        config = self._pool.config
+        tls: ssl.SSLContext | None = None
+        if config.tls_cert is not None:
+            tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            tls.load_cert_chain(config.tls_cert, config.tls_key)
+        internal = await _runner(make_internal_app(parts))
+        path = socket_path(self._pool.run_dir, self._process)
+        path.unlink(missing_ok=True)
+        await web.UnixSite(internal, str(path)).start()
+        public = await _runner(make_public_app(parts))
+        listener = open_http(self._pool.http)
+        await web.SockSite(public, listener, ssl_context=tls, backlog=HTTP_BACKLOG).start()
+        return [public, internal]
+
+
+async def _runner(app: web.Application) -> web.AppRunner:
+    # The parser must not inflate a body that nobody has asked for yet.
+    runner = web.AppRunner(
+        app,
+        access_log=None,
+        auto_decompress=False,
+        handle_signals=False,
+        shutdown_timeout=SHUTDOWN_TIMEOUT_S,
+    )
+    await runner.setup()
+    return runner
