@@ -11,10 +11,11 @@
 #ifndef VR_FORWARD_H
 #define VR_FORWARD_H
 
+#include "allow.h"
+#include "caps.h"
 #include "flow.h"
+#include "routes.h"
 #include "stats.h"
-#include "../wire/addr.h"
-#include "../wire/token.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -22,19 +23,21 @@
 /* Where a datagram came in. */
 struct vr_ingress {
     enum vr_side side;
-    uint8_t listen;         /* PUBLIC: index of the --listen socket it came in on */
-    struct vr_addr source;  /* who sent it */
-    struct vr_addr local;   /* PUBLIC: the address it was sent to (IP_PKTINFO); else ignored */
-    struct vr_addr proxy;   /* PUBLIC: that address as advertised; else ignored */
-    uint8_t *data;          /* PUBLIC: VR_SPP_BYTES of writable headroom lie before it */
+    uint8_t listen;        /* PUBLIC: index of the --listen socket it came in on */
+    struct vr_addr source; /* who sent it */
+    struct vr_addr local;  /* PUBLIC: the address it was sent to (IP_PKTINFO); else ignored */
+    struct vr_addr proxy;  /* PUBLIC: that address as advertised; else ignored */
+    uint8_t *data;         /* PUBLIC: VR_SPP_BYTES of writable headroom lie before it */
     uint32_t data_bytes;
+    bool parked; /* a second try after VR_VERDICT_PARK: not counted as received again,
+                             * and not parked again */
 };
 
 struct vr_hop {
-    enum vr_side side;           /* the socket that sends */
-    uint8_t listen;              /* PUBLIC: index of the --listen socket */
+    enum vr_side side; /* the socket that sends */
+    uint8_t listen;    /* PUBLIC: index of the --listen socket */
     struct vr_addr destination;
-    uint8_t source_ip[16];       /* PUBLIC: leave from this address (IP_PKTINFO); all zero: any */
+    uint8_t source_ip[16]; /* PUBLIC: leave from this address (IP_PKTINFO); all zero: any */
 };
 
 /* What to send: the same bytes to one or two destinations. */
@@ -48,54 +51,33 @@ struct vr_egress {
 enum vr_verdict {
     VR_VERDICT_SEND, /* egress is filled */
     VR_VERDICT_DROP, /* counted; nothing to send */
-    VR_VERDICT_PARK, /* ask the cache for `flow key`, then try again (only with park_enabled) */
-};
-
-struct vr_cidr {
-    uint8_t ip[16];
-    uint8_t prefix_bits;    /* 0..128; an IPv4 /n is stored mapped, as 96 + n */
-    uint16_t port_min;      /* host order; 0 and 65535: any */
-    uint16_t port_max;
-};
-
-enum { VR_CLUSTER_ROUTE_ADDRS = 8 };
-
-struct vr_cluster_route {
-    uint16_t cluster_id;
-    unsigned addrs;
-    struct vr_addr addr[VR_CLUSTER_ROUTE_ADDRS];
-};
-
-/* Caps of design rule 3, per worker. */
-struct vr_limits {
-    uint32_t token_new_flows_per_s;       /* 20 */
-    uint32_t token_established_flows;     /* 16 */
-    uint32_t flow_checks_per_s;           /* 50 */
-    uint32_t transceiver_new_flows_per_s; /* 2,000 */
-    uint32_t source_unanswered;           /* 64 per IPv4 address or IPv6 /64 */
+    VR_VERDICT_PARK, /* ask the cache for vr_forward_key, then vr_forward_recover, then try again
+                      * with `parked` (only with park_enabled) */
 };
 
 struct vr_forward_config {
     uint16_t cluster_id;
-    struct vr_keyring *keyring;             /* borrowed */
+    struct vr_keyring *keyring; /* borrowed */
     struct vr_ipv6_prefixes ipv6_prefixes;
-    const struct vr_cidr *allow_transceiver; /* copied */
+    const struct vr_cidr *allow_transceiver; /* copied, like all below */
     size_t allow_transceiver_count;
-    const struct vr_cidr *backbone_allow;    /* copied */
+    const struct vr_cidr *backbone_allow;
     size_t backbone_allow_count;
-    const struct vr_cluster_route *routes;   /* copied */
+    const struct vr_cluster_route *routes;
     size_t route_count;
     struct vr_limits limits;
-    uint64_t idle_timeout_ns;               /* owners silent this long: the flow expires */
-    bool park_enabled;                      /* a cache is configured */
+    uint64_t idle_timeout_ns; /* owners silent this long: the flow expires */
+    bool park_enabled;        /* a cache is configured */
 };
 
 struct vr_forwarder;
 
-/* `table` is a mapped flow table (flow.h), `stats` its worker's block; both are borrowed.
- * NULL when memory is not to be had. */
-struct vr_forwarder *vr_forwarder_new(const struct vr_forward_config *config, struct vr_table *table,
-                                      struct vr_stats *stats, uint64_t now_ns);
+/* `table` is an attached flow table (table.h), `stats` its worker's block; both are borrowed. This
+ * takes the table over (vr_table_take): its former writer must be dead. Flows are kept. NULL when
+ * memory is not to be had. */
+struct vr_forwarder *vr_forwarder_new(const struct vr_forward_config *config,
+                                      struct vr_table *table, struct vr_stats *stats,
+                                      uint64_t now_ns);
 void vr_forwarder_free(struct vr_forwarder *forwarder);
 
 /* One datagram. Counts it (rx, drops), updates flows; the caller counts tx once sent.
@@ -103,11 +85,32 @@ void vr_forwarder_free(struct vr_forwarder *forwarder);
 enum vr_verdict vr_forward(struct vr_forwarder *forwarder, const struct vr_ingress *in,
                            uint64_t now_ns, struct vr_egress *out);
 
+/* A hint: these `count` datagrams (at most VR_PREFETCH_MAX count) go to vr_forward next, in this
+ * order. Any other order, or leaving some out, costs time and nothing else. */
+enum { VR_PREFETCH_MAX = 256 };
+void vr_forward_prefetch(struct vr_forwarder *forwarder, const struct vr_ingress *in,
+                         unsigned count);
+
+/* The flow key of a datagram; false when it has none (no SPP header from inside). */
+bool vr_forward_key(const struct vr_ingress *in, struct vr_flow_key *key);
+
+/* What the cache holds for the flow of the parked datagram `in`: `count` tokens as text. They
+ * are opened and checked like tokens from the wire; those that hold make the flow provisional: both
+ * directions pass, for 10 s, or until a success establishes it. What came over the backbone gets no
+ * owner in another cluster (rule 7). Returns how many tokens held; an established flow stays as is. */
+struct vr_cached_token {
+    const uint8_t *chars;
+    size_t bytes;
+};
+unsigned vr_forward_recover(struct vr_forwarder *forwarder, const struct vr_ingress *in,
+                            const struct vr_cached_token *tokens, unsigned count, uint64_t now_ns);
+
 /* Expires idle and half-open flows, a bounded number of buckets per call; call it every few
  * milliseconds. Every bucket is visited at least once a second when called every 10 ms. */
 void vr_forward_sweep(struct vr_forwarder *forwarder, uint64_t now_ns);
 
-/* Replaces what a reload may change; flows stay. 0 or -ENOMEM, the old configuration kept. */
+/* Replaces what a reload may change; flows stay, also those whose transceiver a new allow list lacks.
+ * 0 or -ENOMEM, the old configuration kept. The former keyring is not used any more. */
 int vr_forward_configure(struct vr_forwarder *forwarder, const struct vr_forward_config *config);
 
 #endif

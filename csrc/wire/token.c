@@ -196,6 +196,7 @@ enum vr_token_status vr_token_open(struct vr_keyring *ring, const uint8_t *ufrag
     if (!vr_aes_decrypt(key->decrypt, plaintext, token + 1) || !read_plaintext(plaintext, out))
         return VR_TOKEN_KIND;
     out->key_id = (uint8_t)id;
+    memcpy(out->sealed, token, VR_TOKEN_BYTES);
     return VR_TOKEN_OK;
 }
 

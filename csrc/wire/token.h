@@ -48,6 +48,7 @@ struct vr_token {
     uint16_t port_be;        /* UDP port of the transceiver */
     uint8_t ipv4[4];         /* kind 4 */
     uint8_t interface_id[8]; /* kind 6 */
+    uint8_t sealed[VR_TOKEN_BYTES]; /* the token itself, as opened; sealing ignores it */
 };
 
 /* The /64 prefixes of this cluster, by index. */
