@@ -18,7 +18,7 @@ from pathlib import Path
 from aiohttp import web
 
 from . import metrics
-from .auth import Authenticator
+from .auth import Authenticator, Principal
 from .board import Board, Serving
 from .body import read_bounded, read_offer_body
 from .callid import CallIds, Owner
@@ -27,8 +27,8 @@ from .errors import RequestError
 from .log import get_logger
 from .metrics import Meter
 from .offer import read_offer
-from .session import CallRequest
-from .siblings import PRINCIPAL_HEADER, Siblings, call_not_found
+from .session import Call, CallRequest
+from .siblings import Siblings, call_not_found
 
 CALLS_PATH = "/v1/realtime/calls"
 RETRY_AFTER_S = 5
@@ -121,7 +121,7 @@ class _Signaling:
 
     async def _create(self, request: web.Request, offered_s: float) -> web.Response:
         parts = self._parts
-        principal = parts.auth.principal(request.headers)
+        principal = self._principal(request)
         if parts.board.get(parts.row, "serving") == Serving.DRAINING:
             raise RequestError(
                 503, "draining", "The server is shutting down.", retry_after_s=RETRY_AFTER_S
@@ -139,7 +139,7 @@ class _Signaling:
             CallRequest(
                 offer=offer,
                 principal=principal,
-                session=session,
+                session={**session, **principal.session},
                 negotiated_channel=request.query.get("dcid") == "0",
                 offered_s=offered_s,
             )
@@ -166,10 +166,7 @@ class _Signaling:
         principal, forwarded = await self._locate(request)
         if forwarded is not None:
             return forwarded
-        call = self._parts.calls.find(request.match_info["call_id"])
-        if call is None or call.principal != principal:
-            raise call_not_found()
-        call.close(reason)
+        self._find(request, principal).close(reason)
         return web.Response(status=200)
 
     async def patch(self, request: web.Request) -> web.Response:
@@ -184,9 +181,7 @@ class _Signaling:
         principal, forwarded = await self._locate(request, body)
         if forwarded is not None:
             return forwarded
-        call = self._parts.calls.find(request.match_info["call_id"])
-        if call is None or call.principal != principal:
-            raise call_not_found()
+        self._find(request, principal)
         return web.Response(status=204)
 
     async def exists(self, request: web.Request) -> web.Response:
@@ -206,14 +201,11 @@ class _Signaling:
 
     async def _locate(
         self, request: web.Request, body: bytes = b""
-    ) -> tuple[str, web.Response | None]:
-        """The caller's principal, and the owner's response when the call lives elsewhere."""
+    ) -> tuple[Principal, web.Response | None]:
+        """Who asks, and the owner's response when the call lives elsewhere."""
         parts = self._parts
+        principal = self._principal(request)
         owner = parts.call_ids.open(request.match_info["call_id"])
-        if self._internal:
-            principal = request.headers.get(PRINCIPAL_HEADER, "")
-        else:
-            principal = parts.auth.principal(request.headers)
         if owner is None:
             raise call_not_found()
         if owner == parts.owner:
@@ -221,7 +213,16 @@ class _Signaling:
         same_host = (owner.cluster_id, owner.host) == (parts.owner.cluster_id, parts.owner.host)
         if self._internal or not same_host or owner.process >= parts.board.rows:
             raise call_not_found()
-        return principal, await parts.siblings.forward(owner.process, request, body, principal)
+        return principal, await parts.siblings.forward(owner.process, request, body)
+
+    def _principal(self, request: web.Request) -> Principal:
+        return self._parts.auth.authenticate(request.headers.get("Authorization"), time.time())
+
+    def _find(self, request: web.Request, principal: Principal) -> Call:
+        call = self._parts.calls.find(request.match_info["call_id"])
+        if call is None or not principal.owns(call.principal):
+            raise call_not_found()
+        return call
 
     async def healthz(self, _request: web.Request) -> web.Response:
         """Loop progress of every process."""

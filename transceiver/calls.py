@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from relay.wire.token import TokenCodec, TransceiverAddress
 
 from .answer import Candidate, Local, write_answer
+from .auth import Principal
 from .backends.base import Backend
 from .board import Board
 from .callid import CallIds, Owner
@@ -50,7 +51,7 @@ class Place:
 class Ended:
     """What is left of a call."""
 
-    principal: str
+    principal: Principal
     stats: dict[str, object]
     ended_s: float
 
@@ -123,13 +124,14 @@ class Calls:
         """An open call."""
         return self._calls.get(call_id)
 
-    def stats(self, call_id: str, principal: str) -> dict[str, object] | None:
-        """A call's numbers, also for a minute after its end; None unless `principal` made it."""
+    def stats(self, call_id: str, principal: Principal) -> dict[str, object] | None:
+        """A call's numbers, also for a minute after its end; None unless `principal` owns it."""
         call = self._calls.get(call_id)
         if call is not None:
-            return {**call.stats(), **self._place.about} if call.principal == principal else None
+            owned = principal.owns(call.principal)
+            return {**call.stats(), **self._place.about} if owned else None
         ended = self._ended.get(call_id)
-        return ended.stats if ended is not None and ended.principal == principal else None
+        return ended.stats if ended is not None and principal.owns(ended.principal) else None
 
     def tick(self) -> None:
         """Does what is due for every call."""

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .answer import Local
+from .auth import Principal
 from .backends.base import AudioFrame, Backend, Conversation, Event
 from .dtls import Dtls, Identity, Phase, Sctp
 from .ice import IceAgent, IceSession, Path
@@ -81,7 +82,7 @@ class CallRequest:
     """What a client asked for."""
 
     offer: Offer
-    principal: str
+    principal: Principal
     session: Event
     """The session it wants, or empty."""
     negotiated_channel: bool

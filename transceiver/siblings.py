@@ -1,8 +1,7 @@
 """Requests for a call that lives in another process of this pool, over that process's unix socket.
 
 1. Only ids whose MAC held get here, so a forged id causes no connection.
-2. The directory of the sockets is the pool's own, mode 0700: whoever connects is a sibling, and
-   the principal it names is believed.
+2. The directory of the sockets is the pool's own, mode 0700. The sibling checks the bearer itself.
 3. A sibling that is gone has lost its calls: 404. One that does not answer in time: 503.
 """
 
@@ -16,8 +15,7 @@ from aiohttp import web
 from .errors import RequestError
 
 FORWARD_TIMEOUT_S = 2.0
-PRINCIPAL_HEADER = "X-Transceiver-Principal"
-_FORWARDED = ("Content-Type", "If-Match")
+_FORWARDED = ("Authorization", "Content-Type", "If-Match")
 _RETURNED = ("Content-Type", "ETag")
 
 
@@ -40,12 +38,9 @@ class Siblings:
         self._run_dir = run_dir
         self._sessions: dict[int, aiohttp.ClientSession] = {}
 
-    async def forward(
-        self, process: int, request: web.Request, body: bytes, principal: str
-    ) -> web.Response:
+    async def forward(self, process: int, request: web.Request, body: bytes) -> web.Response:
         """The sibling's response to `request`. Raises RequestError."""
         headers = {name: request.headers[name] for name in _FORWARDED if name in request.headers}
-        headers[PRINCIPAL_HEADER] = principal
         try:
             async with self._session(process).request(
                 request.method, f"http://sibling{request.rel_url.raw_path}", data=body,

@@ -25,7 +25,7 @@ from relay.wire.token import TokenCodec, TransceiverAddress
 
 from .answer import Candidate
 from .app import AppParts, make_internal_app, make_public_app
-from .auth import OpenHouse
+from .auth import Authenticator
 from .backends.echo import EchoBackend
 from .board import Board, Serving
 from .callid import CallIds, Owner
@@ -160,7 +160,7 @@ class _Worker:
             board=pool.board,
             row=self._process,
             siblings=Siblings(pool.run_dir),
-            auth=OpenHouse(),
+            auth=Authenticator(pool.call_id_key, is_open=True),
             max_sessions=config.max_sessions,
             demo_dir=WEB_DIR if config.demo_page else None,
             about={"backend": backend.name, "ingress": ingress},
