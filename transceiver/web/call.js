@@ -12,6 +12,7 @@ import { callStats, endCall, placeCall } from "./signaling.js";
 const CONNECT_TIMEOUT_MS = 15_000;
 const SERVER_POLL_MS = 1000;
 const FIRST_AUDIO_POLL_MS = 8;
+const PACKET_MS = 20;
 const FIRST_AUDIO_GIVE_UP_MS = 20_000;
 
 /** The moments of a call in their usual order; also the names of the server's `timeline_ms`, but for "offer". */
@@ -28,7 +29,9 @@ export class Call extends EventTarget {
   /** state: offering, connecting, connected, interrupted, ended. */
   state = "offering";
   marks = {};
+  /** What it took to make the offer, and what the server says that its answer took. */
   offerMs = null;
+  serverMs = null;
   id = null;
   url = null;
   relay = null;
@@ -84,6 +87,7 @@ export class Call extends EventTarget {
     ]);
     this.url = placed.url;
     this.id = placed.id;
+    this.serverMs = placed.serverMs;
     if (this.#ended) {
       endCall(this.url);
       return;
@@ -155,9 +159,9 @@ export class Call extends EventTarget {
       if (!("first_audio_out" in this.marks) && receiver.getSynchronizationSources().length) this.#mark("first_audio_out");
       if (!("first_audio_in" in this.marks) && "dtls" in this.marks && !asking) {
         asking = true;
-        const sent = await packetsSent(this.#pc);
+        const sentAt = await firstSentAt(this.#pc);
         asking = false;
-        if (sent > 0 && !this.#ended) this.#mark("first_audio_in");
+        if (sentAt !== null) this.#mark("first_audio_in", Math.max(sentAt - this.#offeredAt, this.marks.dtls));
       }
       const done = "first_audio_in" in this.marks && "first_audio_out" in this.marks;
       if (done || performance.now() > until) this.#stop(timer);
@@ -222,11 +226,18 @@ export class Call extends EventTarget {
   }
 }
 
-async function packetsSent(pc) {
+/**
+ * When the first packet was sent, on performance.now()'s clock, or null when none was.
+ *
+ * Browsers hand out statistics that are up to 50 ms old, so the moment is reckoned back from the report's own time and
+ * its count of packets.
+ */
+async function firstSentAt(pc) {
   for (const report of (await pc.getStats()).values()) {
-    if (report.type === "outbound-rtp") return report.packetsSent ?? 0;
+    if (report.type !== "outbound-rtp" || !report.packetsSent) continue;
+    return report.timestamp - performance.timeOrigin - (report.packetsSent - 1) * PACKET_MS;
   }
-  return 0;
+  return null;
 }
 
 /** The relay's address as the answer's first candidate tells it, for messages while nothing is selected yet. */

@@ -42,7 +42,7 @@ export class Hops {
     const { transceiver } = server;
     if (!transceiver) return;
     const place = transceiver.media ? flowText(transceiver.media) : transceiver.host;
-    this.#set("transceiver", `process ${transceiver.process}`, [place, `pid ${transceiver.pid}`].filter(Boolean).join(" · "));
+    this.#set("transceiver", `process ${transceiver.process}`, [place, `pid\u00a0${transceiver.pid}`].filter(Boolean).join("\u00a0· "));
   }
 
   #set(key, name, detail) {
@@ -61,7 +61,7 @@ function breakable(name) {
 
 function relayDetail(remote, server) {
   const ingress = server?.ingress?.name;
-  return [remote.protocol, ingress && `ingress ${ingress}`, `${remote.type ?? "selected"} candidate`].filter(Boolean).join(" · ");
+  return [remote.protocol, ingress && `ingress\u00a0${ingress}`, `${remote.type ?? "selected"}\u00a0candidate`].filter(Boolean).join("\u00a0· ");
 }
 
 /** The server writes an endpoint as "host:port", [host, port] or {address, port}. */
