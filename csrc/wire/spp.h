@@ -3,7 +3,7 @@
  *
  *     0x56EC | client address 16 | proxy address 16 | client port 2 | proxy port 2 | payload
  *
- * 0x56 is outside every range of RFC 7983, so a wrapped datagram is never taken for a bare one.
+ * 0x56 is outside every range of RFC 7983: a wrapped datagram is never taken for a bare one.
  */
 #ifndef VR_SPP_H
 #define VR_SPP_H
@@ -15,7 +15,7 @@
 
 enum { VR_SPP_MAGIC = 0x56EC, VR_SPP_BYTES = 38 };
 
-/* Writes VR_SPP_BYTES at `header`. A buffer whose payload is 8-aligned has its header at 2 mod 8. */
+/* Writes VR_SPP_BYTES at `header`. It is at 2 mod 8 when the payload is aligned to 8. */
 static inline void vr_spp_write(uint8_t *header, const struct vr_flow_key *key) {
     vr_store_be16(header, VR_SPP_MAGIC);
     memcpy(header + 2, key->client.ip, 16);

@@ -2,12 +2,14 @@
  *
  *     byte 0        key id (3 bits, 7 = "no hint") | format (2 bits, 0) | 3 random bits
  *     bytes 1..16   AES-128-ECB(k_enc, P)
- *     bytes 17..20  first 4 bytes of AES-CMAC(k_mac, bytes 0..16)   (RFC 4493), checked before decrypting
+ *     bytes 17..20  first 4 bytes of AES-CMAC(k_mac, bytes 0..16), checked before decrypting
  *
- *     P: kind and prefix index 1 | cluster 2 | port 2 | IPv4 4, nonce 7   or   interface id 8, nonce 3
+ *     P: kind and prefix index 1 | cluster 2 | port 2 | IPv4 address 4 | nonce 7
+ *     or kind and prefix index 1 | cluster 2 | port 2 | interface id 8 | nonce 3
  *
- * Cipher contexts are made once, by vr_keyring_new and vr_keyring_add; opening allocates and
- * fetches nothing. A keyring is used by one thread at a time.
+ * 21 bytes make 28 characters of base64 (RFC 4648 4) without padding or spare bits, so a token has
+ * one spelling. Cipher contexts are made once, by vr_keyring_new and vr_keyring_add; opening
+ * allocates and fetches nothing. A keyring is used by one thread at a time.
  */
 #ifndef VR_TOKEN_H
 #define VR_TOKEN_H
@@ -41,13 +43,13 @@ enum vr_token_status {
 /* What a token says. Kind 6 carries an interface id under a /64 that only the token's own
  * cluster knows, so the address is resolved apart, with vr_token_address. */
 struct vr_token {
-    uint8_t key_id;          /* 0..6, the key that opened it; sealing ignores it */
-    uint8_t kind;            /* 4 or 6 */
-    uint8_t prefix_index;    /* 0..15, kind 6; 0 for kind 4 */
-    uint16_t cluster_id;     /* host order */
-    uint16_t port_be;        /* UDP port of the transceiver */
-    uint8_t ipv4[4];         /* kind 4 */
-    uint8_t interface_id[8]; /* kind 6 */
+    uint8_t key_id;                 /* 0..6, the key that opened it; sealing ignores it */
+    uint8_t kind;                   /* 4 or 6 */
+    uint8_t prefix_index;           /* 0..15, kind 6; 0 for kind 4 */
+    uint16_t cluster_id;            /* host order */
+    uint16_t port_be;               /* UDP port of the transceiver */
+    uint8_t ipv4[4];                /* kind 4 */
+    uint8_t interface_id[8];        /* kind 6 */
     uint8_t sealed[VR_TOKEN_BYTES]; /* the token itself, as opened; sealing ignores it */
 };
 

@@ -1,8 +1,6 @@
 """The C decoders of csrc/wire over the caller's buffers: the same functions that the loop calls.
 
-1. Declarations and lifetimes only; what bytes mean is decided in C.
-2. A reader keeps the buffer that it read; what it returns lies there and changes with it.
-3. Nothing here raises for what a peer sent: statuses are returned, the Python side names them.
+The rules, and what each thing means, are in _codec.pyi.
 """
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.errno cimport EINVAL

@@ -16,7 +16,7 @@ def pack_ip(ip: IPv4Address | IPv6Address) -> bytes:
 
 
 def unpack_ip(packed: bytes) -> IPv4Address | IPv6Address:
-    """The address in 16 bytes. Raises ipaddress.AddressValueError (a ValueError) for another length."""
+    """The address in 16 bytes. Raises ValueError for another length."""
     if packed.startswith(_MAPPED):
         return IPv4Address(packed[12:])
     return IPv6Address(packed)
@@ -31,7 +31,10 @@ class Endpoint(NamedTuple):
 
     @classmethod
     def of(cls, host: str, port: int) -> Self:
-        """From what the socket API returns; a scope id (`%eth0`) is left out, a mapped address undone."""
+        """From what the socket API returns; a scope id is left out, a mapped address undone.
+
+        Raises ValueError when `host` is no numeric address.
+        """
         ip = ip_address(host.partition("%")[0])
         mapped = ip.ipv4_mapped if ip.version == 6 else None
         return cls(mapped or ip, port)

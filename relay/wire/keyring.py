@@ -43,7 +43,7 @@ class Keyring:
     def load(cls, path: str | PathLike[str]) -> Self:
         """Reads a keyring file. Raises KeyringError, which names the file."""
         try:
-            text = Path(path).read_text("utf-8")
+            text = Path(path).read_text("utf-8-sig")
         except OSError as error:
             raise KeyringError(f"{path}: {error.strerror}") from error
         except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""Cloudflare's Simple Proxy Protocol: the 38 bytes before every datagram between relay and transceiver.
+"""Cloudflare's Simple Proxy Protocol: 38 bytes before each datagram between relay and transceiver.
 
     0x56EC | client address 16 | proxy address 16 | client port 2 | proxy port 2 | payload
 
@@ -43,7 +43,7 @@ class FlowKey(bytes):
 
     @property
     def packed(self) -> bytes:
-        """The 36 bytes of tables and of Redis: client address, client port, proxy address, proxy port."""
+        """36 bytes, as tables and Redis have them: client address and port, proxy address and port."""
         return self[2:18] + self[34:36] + self[18:34] + self[36:38]
 
     def __repr__(self) -> str:

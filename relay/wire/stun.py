@@ -115,7 +115,7 @@ def encode(
     fingerprint: bool = True,
     method: int = BINDING,
 ) -> bytes:
-    """A message of these attributes, then MESSAGE-INTEGRITY under `key` unless None, then FINGERPRINT."""
+    """A message of these attributes, with MESSAGE-INTEGRITY when there is a key, and FINGERPRINT."""
     message_type = (
         (method & 0xF80) << 2
         | (method & 0x070) << 1
@@ -167,5 +167,5 @@ def _with_length(message: bytes, extra_bytes: int) -> bytes:
 
 
 def _integrity(key: bytes, covered: bytes) -> bytes:
-    """HMAC-SHA1 over what precedes the attribute, under a length that ends with it (RFC 8489 14.5)."""
+    """HMAC-SHA1 over what precedes the attribute, the length ending with it (RFC 8489 14.5)."""
     return hmac.digest(key, _with_length(covered, _INTEGRITY_BYTES), "sha1")

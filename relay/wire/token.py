@@ -29,7 +29,7 @@ class TokenError(ValueError):
     def __init__(self, status: str, value: object) -> None:
         super().__init__(f"{status}: {value}")
         self.status = status
-        """`length`, `alphabet`, `no_hint`, `format`, `unknown_key`, `forged`, `kind`, `no_prefix`."""
+        """length, alphabet, no_hint, format, unknown_key, forged, kind or no_prefix."""
         self.value = value
         """The ufrag or the address."""
 

@@ -16,8 +16,10 @@ BUILD_FLAGS = -std=gnu11 -fno-omit-frame-pointer $(WARNINGS) $(SANITIZE) $(CPPFL
 LIBS_wire := -lcrypto
 LIBS_media := -lopus -lspeexdsp -lm -lpthread
 
-# parts SOURCE: the folders to link, dependants first.
-parts = $(filter $(shell sed -n 's|^.include "\(.*/\)\{0,1\}\([a-z]*\)/[a-z0-9_]*\.h".*|\2|p' $1) wire,$(FOLDERS))
+# included SOURCE: the folders that it includes headers of, as "wire/stun.h" or "../csrc/wire/stun.h".
+included = $(shell sed -n 's|^.include "\(.*/\)\{0,1\}\([a-z]*\)/[a-z0-9_]*\.h".*|\2|p' $1)
+# parts SOURCE: the folders to link.
+parts = $(filter $(call included,$1) wire,$(FOLDERS))
 archives = $(patsubst %,$(OUT)/lib%.a,$(call parts,$1))
 libraries = $(foreach part,$(call parts,$1),$(LIBS_$(part)))
 

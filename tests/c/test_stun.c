@@ -1,3 +1,4 @@
+#include "allocations.h"
 #include "check.h"
 #include "vectors.h"
 #include "wire/bytes.h"
@@ -405,4 +406,15 @@ TEST(fingerprint_is_last_and_of_four_bytes) {
         put(&b, 0x8028, "\0\0\0\0\0\0\0\0", bytes);
         CHECK_EQ(read_built(&b, &m), VR_STUN_FINGERPRINT);
     }
+}
+
+TEST(reading_does_not_allocate) {
+    struct vector good = vector_load("rfc5769_request");
+    struct vr_stun m;
+    allocations_start();
+    for (size_t bytes = 0; bytes <= good.bytes; bytes++)
+        CHECK_EQ(vr_stun_read(good.data, bytes, &m),
+                 bytes < good.bytes ? VR_STUN_SHORT : VR_STUN_OK);
+    CHECK_EQ(vr_stun_local_ufrag(&m), 4);
+    CHECK_EQ(allocations, 0);
 }

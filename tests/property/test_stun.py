@@ -1,4 +1,4 @@
-"""The C reader against a slow one on made, broken and random messages; aioice as a third opinion."""
+"""The C reader against a slow one on made, broken and random messages; aioice is a third opinion."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def message(
     key: bytes | None = None,
     fingerprint: bool = True,
 ) -> bytes:
-    """A message of finished attributes; `claimed` is written as its length instead of the true one."""
+    """A message of finished attributes; `claimed` is written as its length, not the true one."""
 
     def header(length: int) -> bytes:
         return struct.pack("!HHI12s", kind, length, cookie, transaction_id)

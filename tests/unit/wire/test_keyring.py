@@ -63,6 +63,8 @@ def test_load(tmp_path: Path) -> None:
     path.write_text(generate_line(1) + "\n")
     assert Keyring.load(path).keys[0].id == 1
     assert Keyring.load(str(path)) == Keyring.load(path)
+    path.write_text("\ufeff" + generate_line(2), "utf-8")
+    assert Keyring.load(path).keys[0].id == 2
 
 
 def test_load_names_the_file_and_the_reason(tmp_path: Path) -> None:
