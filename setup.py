@@ -1,9 +1,11 @@
 """Builds the C extensions; all else is in pyproject.toml.
 
 1. An extension is its .pyx and the C files it calls: nothing is installed as a library.
-2. A missing system header ends in one line that names the package, before the compiler runs.
+2. Each builds alone: VOICE_RELAY_EXTENSIONS names those to build (by default all).
+3. A missing compiler or header ends in one line that names the Debian package.
 """
 
+import os
 import subprocess
 import sys
 from glob import glob
@@ -13,42 +15,42 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 WIRE = sorted(glob("csrc/wire/*.c"))
-HEADERS = sorted(glob("csrc/*/*.h"))
+RELAY = sorted(glob("csrc/relay/*.c"))
 
-# What an extension needs from the system: header, then the package as Debian and Fedora call it.
-NEEDS = {"relay.wire._codec": [("openssl/evp.h", "libssl-dev or openssl-devel")]}
-
-
-def extension(name: str, sources: list[str], libraries: list[str]) -> Extension:
-    """An extension of one .pyx beside its module, compiled as C11 with csrc/ for includes."""
-    return Extension(
-        name,
-        [name.replace(".", "/") + ".pyx", *sources],
-        include_dirs=["csrc"],
-        libraries=libraries,
-        depends=HEADERS,
-        extra_compile_args=["-std=gnu11", "-O2"],
-    )
+# module: (C files, libraries, {header that must be there: its Debian package})
+EXTENSIONS: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
+    "relay.wire._codec": (WIRE, ["crypto"], {"openssl/evp.h": "libssl-dev"}),
+    "relay._dataplane": (WIRE + RELAY, ["crypto"], {"openssl/evp.h": "libssl-dev"}),
+}
+WANTED = os.environ.get("VOICE_RELAY_EXTENSIONS", " ".join(EXTENSIONS)).split()
 
 
 class BuildExt(build_ext):
-    """build_ext that looks for the system's headers first."""
+    """build_ext that looks for the compiler and the system's headers first."""
 
     def build_extension(self, ext: Extension) -> None:
         """Compile and link `ext`, or exit with one line."""
-        for header, package in NEEDS.get(ext.name, []):
-            probe = [*self.compiler.compiler, "-E", "-x", "c", "-"]
+        probe = [*self.compiler.compiler, "-E", "-x", "c", "-"]
+        for header, package in {"stdio.h": "libc6-dev", **EXTENSIONS[ext.name][2]}.items():
             source = f"#include <{header}>\n".encode()
-            if subprocess.run(probe, input=source, capture_output=True).returncode != 0:
+            try:
+                done = subprocess.run(probe, input=source, capture_output=True)
+            except FileNotFoundError:
+                sys.exit(f"error: {ext.name} needs a C compiler: install gcc")
+            if done.returncode != 0:
                 sys.exit(f"error: {ext.name} needs the header {header}: install {package}")
         super().build_extension(ext)
 
 
-setup(
-    ext_modules=cythonize(
-        [extension("relay.wire._codec", WIRE, ["crypto"])],
-        build_dir="build/cython",
-        compiler_directives={"language_level": "3"},
-    ),
-    cmdclass={"build_ext": BuildExt},
-)
+def extension(name: str) -> Extension:
+    """An extension of one .pyx beside its module, compiled as C11 with csrc/ for includes."""
+    sources, libraries, _ = EXTENSIONS[name]
+    files = [name.replace(".", "/") + ".pyx", *sources]
+    built = Extension(name, files, include_dirs=["csrc"], libraries=libraries)
+    built.depends = [*sorted(glob("csrc/*/*.h")), *sorted(glob("relay/*.pxd"))]
+    built.extra_compile_args = ["-std=gnu11", "-O2"]
+    return built
+
+
+EXT_MODULES = cythonize([extension(name) for name in WANTED], build_dir="build/cython")
+setup(ext_modules=EXT_MODULES, cmdclass={"build_ext": BuildExt})

@@ -57,6 +57,9 @@ DROP_REASONS = tuple([
     for i in range(c.VR_DROPS)
 ])
 
+# Typed dictionaries in the .pyi; here only names, so that a worker need not import typing.
+Counters = SideCounters = Flow = FlowOwner = dict
+
 LIMITS = {
     "token_new_flows_per_s": 20,
     "token_established_flows": 16,
@@ -463,8 +466,8 @@ cdef class Worker:
     cdef c.vr_socket *_sockets[c.VR_LOOP_SOCKETS_MAX]
     cdef c.vr_loop_config _loop_config
 
-    def __init__(self, *, slot, public, internal_fd, table_fd, stats_fd, stop_fd, life_fd, config,
-                 backbone_fd=-1, batch_max=c.VR_BATCH_MAX):
+    def __init__(self, *, slot, public, internal_fd, table_fd, stats_fd, stop_fd, life_fd,
+                 ForwardConfig config not None, backbone_fd=-1, batch_max=c.VR_BATCH_MAX):
         if self._slots != NULL:
             raise ValueError("a worker is made once")
         if len(public) + 2 > c.VR_LOOP_SOCKETS_MAX:

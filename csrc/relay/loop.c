@@ -28,6 +28,7 @@ struct vr_loop {
     uint64_t swept_ns;
     uint64_t census_ns;
     uint64_t mailbox_position;
+    struct vr_ingress batch[VR_BATCH_MAX];
     struct watch watch[VR_LOOP_SOCKETS_MAX];
     struct vr_socket *public_socket[256]; /* by listen index */
     struct vr_socket *internal_socket;
@@ -160,18 +161,28 @@ static int update_interest(struct vr_loop *loop, uint32_t index) {
     return 0;
 }
 
+/* Describes the received datagrams in loop->batch; returns how many are whole. */
+static unsigned fill_batch(struct vr_loop *loop, struct vr_socket *socket, unsigned received) {
+    unsigned whole = 0;
+    for (unsigned i = 0; i < received; i++) {
+        struct vr_ingress *in = &loop->batch[whole];
+        if (vr_socket_ingress(socket, i, in))
+            whole++;
+        else
+            count_truncated(loop->config.stats, vr_socket_side(socket), in->data_bytes);
+    }
+    return whole;
+}
+
 static int serve_socket(struct vr_loop *loop, struct vr_socket *socket) {
     int received = vr_socket_receive(socket, loop->config.batch_max);
     if (received <= 0)
         return received;
     uint64_t now_ns = vr_loop_now_ns();
-    for (unsigned i = 0; i < (unsigned)received; i++) {
-        struct vr_ingress in;
-        if (vr_socket_ingress(socket, i, &in))
-            forward_one(loop, &in, now_ns);
-        else
-            count_truncated(loop->config.stats, vr_socket_side(socket), in.data_bytes);
-    }
+    unsigned whole = fill_batch(loop, socket, (unsigned)received);
+    vr_forward_prefetch(loop->config.forwarder, loop->batch, whole);
+    for (unsigned i = 0; i < whole; i++)
+        forward_one(loop, &loop->batch[i], now_ns);
     for (uint32_t i = 0; i < loop->config.socket_count; i++) {
         vr_socket_flush(loop->watch[i].socket, loop->config.stats);
         int status = update_interest(loop, i);

@@ -267,12 +267,14 @@ static bool destination_ip(struct msghdr *header, uint8_t ip[16]) {
 
 bool vr_socket_ingress(const struct vr_socket *socket, unsigned index, struct vr_ingress *in) {
     const struct mmsghdr *message = &socket->rx.message[index];
-    in->data_bytes = message->msg_len;
+    *in = (struct vr_ingress){
+        .side = socket->side,
+        .listen = socket->listen,
+        .data = socket->rx.part[index].iov_base,
+        .data_bytes = message->msg_len,
+    };
     if (message->msg_hdr.msg_flags & MSG_TRUNC)
         return false;
-    in->side = socket->side;
-    in->listen = socket->listen;
-    in->data = socket->rx.part[index].iov_base;
     addr_from_name(&in->source, &socket->rx.name[index]);
     if (socket->side != VR_SIDE_PUBLIC)
         return true;

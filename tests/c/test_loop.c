@@ -46,6 +46,14 @@ enum vr_verdict vr_forward(struct vr_forwarder *forwarder, const struct vr_ingre
     }
 }
 
+void vr_forward_prefetch(struct vr_forwarder *forwarder, const struct vr_ingress *in,
+                         unsigned count) {
+    (void)forwarder;
+    CHECK(count <= VR_PREFETCH_MAX);
+    for (unsigned i = 0; i < count; i++)
+        CHECK(in[i].data_bytes <= VR_DATAGRAM_MAX_BYTES && !in[i].parked);
+}
+
 void vr_forward_sweep(struct vr_forwarder *forwarder, uint64_t now_ns) {
     CHECK(now_ns >= forwarder->now_ns);
     forwarder->sweeps++;
