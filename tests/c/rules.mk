@@ -13,6 +13,10 @@ CFLAGS ?= -O1 -g
 WARNINGS ?= -Wall -Wextra -Wshadow -Wstrict-prototypes -Wvla
 BUILD_FLAGS = -std=gnu11 -fno-omit-frame-pointer $(WARNINGS) $(SANITIZE) $(CPPFLAGS) $(CFLAGS)
 
+# "yes" where csrc/media can be built.
+MEDIA_HEADERS := $(shell printf '\043include <opus/opus.h>\n\043include <speex/speex_resampler.h>\n' | \
+    $(CC) -E -x c - >/dev/null 2>&1 && echo yes)
+
 LIBS_wire := -lcrypto
 LIBS_media := -lopus -lspeexdsp -lm -lpthread
 
