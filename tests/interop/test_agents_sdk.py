@@ -21,6 +21,7 @@ import pytest
 
 from tests.interop.demo import Demo
 from tests.interop.page_call import Reading, check_sound
+from tests.support.browser import wait_until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -89,12 +90,12 @@ def sdk_origin(chromium_installed: None) -> Iterator[str]:
 @pytest.mark.timeout(NPM_TIMEOUT_S + 120)
 def test_the_stock_sdk_talks_cross_origin(page: Page, sdk_origin: str, demo: Demo) -> None:
     page.goto(f"{sdk_origin}/page.html")
-    page.wait_for_function("globalThis.sdk !== undefined")
+    wait_until(page, "globalThis.sdk !== undefined")
     connected = page.evaluate("(url) => sdk.connect(url)", f"{demo.url}/v1/realtime/calls")
     assert connected["status"] == "connected"
     assert connected["callId"].startswith("rtc_")
-    page.wait_for_function("sdk.events.includes('session.created')")
-    page.wait_for_function("sdk.playing()")
+    wait_until(page, "sdk.events.includes('session.created')")
+    wait_until(page, "sdk.playing()")
     first = Reading(**page.evaluate("sdk.received()"))
     page.wait_for_timeout(TALK_MS)
     check_sound(first, Reading(**page.evaluate("sdk.received()")))

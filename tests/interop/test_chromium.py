@@ -21,6 +21,7 @@ from tests.interop.page_call import (
     check_shown,
     check_sound,
 )
+from tests.support.browser import wait_until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -34,9 +35,14 @@ def talk(page: Page, demo: Demo, button: str) -> None:
     """Place a call and wait until it is heard on both ends."""
     page.goto(demo.url)
     page.click(button)
-    page.wait_for_function(CONNECTED)
-    page.wait_for_function(HEARD)
-    page.wait_for_function(SERVER_COMPLETE)
+    wait_until(page, CONNECTED)
+    wait_until(page, HEARD)
+    wait_until(page, SERVER_COMPLETE)
+
+
+def closed(stats_url: str) -> str:
+    """The expression that the server has closed this call."""
+    return f"(await (await fetch('{stats_url}')).json()).state === 'closed'"
 
 
 @pytest.mark.parametrize("button", ["#talk", "#tone"], ids=["microphone", "test-tone"])
@@ -57,13 +63,11 @@ def test_hanging_up_ends_the_call_at_the_server(page: Page, demo: Demo) -> None:
     talk(page, demo, "#talk")
     stats_url = page.evaluate("voiceRelay.call.url") + "/stats"
     page.click("#talk")
-    page.wait_for_function("document.body.dataset.state === 'ended'")
+    wait_until(page, "document.body.dataset.state === 'ended'")
     assert page.inner_text("#status-text").startswith("Call ended after 0:")
     assert page.is_hidden("#notice")
     assert page.inner_text("#talk") == "Talk"
-    page.wait_for_function(
-        "async (url) => (await (await fetch(url)).json()).state === 'closed'", arg=stats_url
-    )
+    wait_until(page, closed(stats_url))
     assert page.request.get(stats_url).json()["close_reason"]
 
 
@@ -71,10 +75,10 @@ def test_talks_again_after_hanging_up(page: Page, demo: Demo) -> None:
     talk(page, demo, "#talk")
     first = page.evaluate("voiceRelay.call.id")
     page.click("#talk")
-    page.wait_for_function("document.body.dataset.state === 'ended'")
+    wait_until(page, "document.body.dataset.state === 'ended'")
     page.click("#talk")
-    page.wait_for_function(CONNECTED)
-    page.wait_for_function(HEARD)
+    wait_until(page, CONNECTED)
+    wait_until(page, HEARD)
     assert page.evaluate("voiceRelay.call.id") != first
 
 
@@ -84,16 +88,14 @@ def test_closing_the_tab_ends_the_call_at_the_server(page: Page, demo: Demo) -> 
     page.goto("about:blank")
     other = page.context.new_page()
     other.goto(demo.url)
-    other.wait_for_function(
-        "async (url) => (await (await fetch(url)).json()).state === 'closed'", arg=stats_url
-    )
+    wait_until(other, closed(stats_url))
 
 
 def test_the_server_ends_the_call_and_the_page_says_why(page: Page, demo: Demo) -> None:
     talk(page, demo, "#talk")
     response = page.request.post(page.evaluate("voiceRelay.call.url") + "/hangup")
     assert response.status == 200
-    page.wait_for_function("document.body.dataset.state === 'ended'")
+    wait_until(page, "document.body.dataset.state === 'ended'")
     page.wait_for_selector("#notice:not([hidden])")
     assert "The server ended the call" in page.inner_text("#notice")
     assert "hangup" in page.inner_text("#notice")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 
 from tests.interop.demo import Demo
-from tests.support.browser import chromium
+from tests.support.browser import chromium, wait_until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route, ViewportSize
@@ -66,7 +66,7 @@ def test_a_refused_microphone_is_said_and_the_tone_still_talks(
     assert "The microphone was refused" in notice_after(page, "#talk")
     assert page.inner_text("#status-text") == "Ready"
     page.click("#tone")
-    page.wait_for_function("document.body.dataset.state === 'connected'")
+    wait_until(page, "document.body.dataset.state === 'connected'")
     assert page.is_hidden("#notice")
     page.close()
 
@@ -167,10 +167,10 @@ def test_cancelling_while_calling_leaves_the_page_ready(page: Page, demo: Demo) 
     page.route(CALLS, held.append)
     page.goto(demo.url)
     page.click("#talk")
-    page.wait_for_function("document.body.dataset.state === 'offering'")
+    wait_until(page, "document.body.dataset.state === 'offering'")
     assert page.inner_text("#talk") == "Cancel"
     page.click("#talk")
-    page.wait_for_function("document.body.dataset.state === 'idle'")
+    wait_until(page, "document.body.dataset.state === 'idle'")
     assert page.is_hidden("#notice")
     for route in held:
         route.abort()
@@ -179,12 +179,12 @@ def test_cancelling_while_calling_leaves_the_page_ready(page: Page, demo: Demo) 
 def test_mute_sends_silence(page: Page, demo: Demo) -> None:
     page.goto(demo.url)
     page.click("#tone")
-    page.wait_for_function("voiceRelay?.levels?.backDb > -40")
+    wait_until(page, "voiceRelay?.levels?.backDb > -40")
     page.click("#mute")
     assert page.get_attribute("#mute", "aria-pressed") == "true"
-    page.wait_for_function("voiceRelay.levels.outDb <= -58 && voiceRelay.levels.backDb <= -50")
+    wait_until(page, "voiceRelay.levels.outDb <= -58 && voiceRelay.levels.backDb <= -50")
     page.click("#mute")
-    page.wait_for_function("voiceRelay.levels.backDb > -40")
+    wait_until(page, "voiceRelay.levels.backDb > -40")
 
 
 def test_every_control_is_reached_by_keyboard(page: Page, demo: Demo) -> None:
@@ -198,10 +198,10 @@ def test_every_control_is_reached_by_keyboard(page: Page, demo: Demo) -> None:
     assert reached == ["talk", "tone", "log-frame"]
     page.focus("#tone")
     page.keyboard.press("Enter")
-    page.wait_for_function("document.body.dataset.state === 'connected'")
+    wait_until(page, "document.body.dataset.state === 'connected'")
     assert page.evaluate("document.activeElement.id") == "talk"
     page.keyboard.press("Space")
-    page.wait_for_function("document.body.dataset.state === 'ended'")
+    wait_until(page, "document.body.dataset.state === 'ended'")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -212,8 +212,8 @@ def test_nothing_overflows_on_a_phone(browser: Browser, demo: Demo, scheme: Sche
     page = context.new_page()
     page.goto(demo.url)
     page.tap("#tone")
-    page.wait_for_function("document.body.dataset.state === 'connected'")
-    page.wait_for_function("voiceRelay.sample?.remote && document.querySelector('.entry.in')")
+    wait_until(page, "document.body.dataset.state === 'connected'")
+    wait_until(page, "voiceRelay.sample?.remote && document.querySelector('.entry.in')")
     page.tap(".entry.in summary")
     wide = page.evaluate(
         "[...document.querySelectorAll('body *')].filter((node) => !node.closest('pre, .visually-hidden')"
@@ -236,6 +236,6 @@ def test_loads_nothing_from_elsewhere_and_obeys_its_own_policy(page: Page, demo:
     page.on("console", lambda message: complaints.append(message.text))
     page.goto(demo.url)
     page.click("#tone")
-    page.wait_for_function("document.body.dataset.state === 'connected'")
+    wait_until(page, "document.body.dataset.state === 'connected'")
     assert [url for url in requested if not url.startswith(demo.url)] == []
     assert [text for text in complaints if "Content Security Policy" in text] == []

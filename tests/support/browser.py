@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 _CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 _FIREFOX_NAMES = ("firefox-esr", "firefox")
@@ -79,3 +79,11 @@ def chromium(*flags: str) -> Iterator[Browser]:
             yield browser
         finally:
             browser.close()
+
+
+def wait_until(page: Page, condition: str, timeout_ms: float = 30_000) -> None:
+    """Wait until a JavaScript expression, which may be a promise, is truthy in the page.
+
+    As a function, because the page's policy forbids the eval that a bare expression needs.
+    """
+    page.wait_for_function(f"async () => ({condition})", timeout=timeout_ms)
