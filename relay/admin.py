@@ -58,8 +58,6 @@ class AdminServer(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: AdminServer
     protocol_version = "HTTP/1.1"
-    server_version = "relay"
-    sys_version = ""
     timeout = IDLE_LIMIT_S
 
     def do_GET(self) -> None:
@@ -91,6 +89,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
+
+    def version_string(self) -> str:
+        return "relay"
 
     def log_message(self, *_: object) -> None:
         """Requests are not logged: probes come every few seconds."""

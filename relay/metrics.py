@@ -5,16 +5,22 @@
 3. A name that dashboards rely on never changes (design 3.6).
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from relay._dataplane import DROP_REASONS, Counters, SideCounters, Stats
+from relay._dataplane import DROP_REASONS, Stats
 from relay.status import State, StatusPage
+
+if TYPE_CHECKING:
+    from relay._dataplane import Counters, SideCounters
 
 SIDES = ("public", "internal", "backbone")
 LATE_AFTER_S = 2.0
