@@ -35,6 +35,11 @@ class UpdateAcks:
     def __init__(self) -> None:
         self._pending: deque[_Pending] = deque(maxlen=PENDING_MAX)
 
+    @property
+    def own_pending(self) -> bool:
+        """Whether an update of the bridge's own is unanswered."""
+        return any(pending.event_id.startswith(OWN_EVENT_PREFIX) for pending in self._pending)
+
     def asked(self, update_id: str) -> None:
         """A `session.update` with this event id went up."""
         self._pending.append(_Pending(update_id, None))

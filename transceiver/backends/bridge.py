@@ -87,6 +87,11 @@ class Bridge:
         self.interruptions = 0
 
     @property
+    def configured(self) -> bool:
+        """Whether every update that the bridge sent by itself is answered."""
+        return not self._acks.own_pending
+
+    @property
     def late_audio_bytes(self) -> int:
         """Audio that arrived after its response had been cut."""
         return self._playout.late_bytes_dropped
@@ -123,6 +128,10 @@ class Bridge:
         if not isinstance(event, dict) or not isinstance(event.get("type"), str):
             self.backend_garbage += 1
             return Outgoing()
+        return self.from_model(event)
+
+    def from_model(self, event: Event) -> Outgoing:
+        """One event of the backend, read."""
         out = Outgoing()
         for translated in self._dialect.to_client(event):
             self._one_from_backend(translated, out)

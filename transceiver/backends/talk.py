@@ -1,0 +1,135 @@
+"""One call's conversation with a Realtime backend: the bridge, the sound and whoever answers, put together.
+
+1. A Talk is a Conversation (base.py) whose sound is PCM: `on_sound` brings the user's, `Sound` takes the backend's.
+2. Events for the client wait, bounded, until its channel is open; a call whose client never opens one loses the oldest.
+3. A backend that is gone ends its own call, and the client is told first.
+4. All methods run on the process's event loop and return at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Final, Protocol
+
+from .base import Event, Line
+from .bridge import Bridge, Outgoing, error_event
+from .playout import AudioSink
+
+WAITING_EVENTS_MAX: Final = 512
+AHEAD_MAX_MS: Final = 60_000.0
+"""Sound of the backend that may wait to be played; beyond it the backend is not read."""
+
+
+class Sound(AudioSink, Protocol):
+    """The PCM of one call, 16-bit little-endian mono, at the rate that the backend was made for."""
+
+    def queued_ms(self) -> float:
+        """Milliseconds written and not yet played."""
+
+
+class Peer(Protocol):
+    """Whoever answers: a WebSocket to a backend, or a model in this process."""
+
+    def send(self, event: Event) -> None:
+        """Takes a client event in the backend's dialect; never waits."""
+
+    def send_sound(self, pcm: bytes) -> None:
+        """Takes the user's next samples; never waits, may drop the oldest."""
+
+    def release(self) -> None:
+        """The session is configured: sound may go."""
+
+    def close(self) -> None:
+        """The call has ended; nothing is sent or delivered afterwards."""
+
+
+class Talk:
+    """See the module. Made before its peer, which `attach` brings."""
+
+    def __init__(self, line: Line, sound: Sound, bridge: Bridge) -> None:
+        self._line = line
+        self._sound = sound
+        self._peer: Peer | None = None
+        self._open = False
+        self._ended = False
+        self._waiting: deque[Event] = deque(maxlen=WAITING_EVENTS_MAX)
+        self._room = asyncio.Event()
+        self._room.set()
+        self.bridge = bridge
+
+    def attach(self, peer: Peer) -> None:
+        """Whoever answers is there; called once, before anything else."""
+        self._peer = peer
+
+    # Conversation
+
+    def on_open(self) -> None:
+        """See Conversation.on_open."""
+        self._open = True
+        while self._waiting:
+            self._line.send_event(self._waiting.popleft())
+
+    def on_event(self, message: str | bytes) -> None:
+        """See Conversation.on_event."""
+        self._carry(self.bridge.from_client(message))
+
+    def on_sound(self, pcm: bytes) -> None:
+        """The user's next samples, silence included."""
+        if self._peer is not None and not self._ended:
+            self._peer.send_sound(pcm)
+
+    def on_wake(self, now_s: float) -> None:
+        """Time has passed (every 20 to 100 ms); `now_s` is monotonic."""
+        self._carry(self.bridge.advance(now_s))
+        self._look_for_room()
+
+    def close(self) -> None:
+        """See Conversation.close."""
+        self._ended = True
+        self._room.set()
+        if self._peer is not None:
+            self._peer.close()
+
+    # What the peer calls
+
+    def on_backend(self, out: Outgoing) -> None:
+        """What the bridge made of a backend's message."""
+        self._carry(out)
+        if self.bridge.configured and self._peer is not None:
+            self._peer.release()
+        self._look_for_room()
+
+    def on_gone(self, reason: str) -> None:
+        """There is no backend any more."""
+        if not self._ended:
+            self._tell(error_event("backend_lost", f"The call ends: {reason}."))
+            self._line.end("backend")
+
+    async def room(self) -> None:
+        """Returns when more of the backend's sound may come."""
+        await self._room.wait()
+
+    # Inside
+
+    def _carry(self, out: Outgoing) -> None:
+        # The client first: a model in this process answers before `send` returns.
+        for event in out.to_client:
+            self._tell(event)
+        for event in out.to_backend:
+            if self._peer is not None:
+                self._peer.send(event)
+
+    def _tell(self, event: Event) -> None:
+        if self._ended:
+            return
+        if self._open:
+            self._line.send_event(event)
+        else:
+            self._waiting.append(event)
+
+    def _look_for_room(self) -> None:
+        if self._ended or self._sound.queued_ms() < AHEAD_MAX_MS:
+            self._room.set()
+        else:
+            self._room.clear()
