@@ -30,11 +30,16 @@ static void put(struct builder *b, uint16_t type, const void *value, size_t byte
     vr_store_be16(b->data + 2, (uint16_t)(b->bytes - VR_STUN_HEADER_BYTES));
 }
 
-static void put_fingerprint(struct builder *b) {
+/* `after_bytes` more will follow it, so that the checksum is right all the same. */
+static void put_fingerprint_before(struct builder *b, size_t after_bytes) {
     uint8_t value[4];
-    vr_store_be16(b->data + 2, (uint16_t)(b->bytes - VR_STUN_HEADER_BYTES + 8));
+    vr_store_be16(b->data + 2, (uint16_t)(b->bytes - VR_STUN_HEADER_BYTES + 8 + after_bytes));
     vr_store_be32(value, vr_crc32(b->data, b->bytes) ^ 0x5354554E);
     put(b, 0x8028, value, 4);
+}
+
+static void put_fingerprint(struct builder *b) {
+    put_fingerprint_before(b, 0);
 }
 
 static enum vr_stun_status read_bytes(const void *data, size_t bytes, struct vr_stun *out) {
@@ -393,14 +398,23 @@ TEST(fingerprint_is_last_and_of_four_bytes) {
     struct builder b = begin(0x0001);
     put_fingerprint(&b);
     CHECK_EQ(read_built(&b, &m), VR_STUN_OK);
+
+    b = begin(0x0001);
+    put_fingerprint_before(&b, 8);
     put(&b, 0xC001, "x", 1);
     CHECK_EQ(read_built(&b, &m), VR_STUN_FINGERPRINT);
 
     b = begin(0x0001);
-    put_fingerprint(&b);
+    put_fingerprint_before(&b, 8);
     put_fingerprint(&b);
     CHECK_EQ(read_built(&b, &m), VR_STUN_FINGERPRINT);
 
+    for (uint16_t claimed = 1; claimed <= 3; claimed++) { /* the right four bytes, but not all */
+        b = begin(0x0001);
+        put_fingerprint(&b);
+        vr_store_be16(b.data + 22, claimed);
+        CHECK_EQ(read_built(&b, &m), VR_STUN_FINGERPRINT);
+    }
     for (size_t bytes = 0; bytes <= 8; bytes++) {
         b = begin(0x0001);
         put(&b, 0x8028, "\0\0\0\0\0\0\0\0", bytes);
