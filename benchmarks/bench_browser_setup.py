@@ -18,7 +18,13 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from tests.interop.demo import Demo, start_demo
-from tests.support.browser import FAKE_MICROPHONE, BrowserMissingError, chromium, chromium_path
+from tests.support.browser import (
+    FAKE_MICROPHONE,
+    BrowserMissingError,
+    chromium,
+    chromium_path,
+    driver,
+)
 from tests.support.process import Processes
 
 if TYPE_CHECKING:
@@ -45,7 +51,7 @@ def page(demo: Demo) -> Iterator[Page]:
         chromium_path()
     except BrowserMissingError as missing:
         pytest.skip(str(missing))
-    with chromium(*FAKE_MICROPHONE) as browser:
+    with driver() as playwright, chromium(playwright, *FAKE_MICROPHONE) as browser:
         page = browser.new_page()
         page.goto(demo.url)
         yield page

@@ -8,11 +8,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.interop.demo import Demo, start_demo
-from tests.support.browser import FAKE_MICROPHONE, BrowserMissingError, chromium, chromium_path
+from tests.support.browser import (
+    FAKE_MICROPHONE,
+    BrowserMissingError,
+    chromium,
+    chromium_path,
+    driver,
+)
 from tests.support.process import Processes
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Playwright
 
 
 @pytest.fixture(scope="module")
@@ -21,20 +27,22 @@ def demo(module_processes: Processes) -> Demo:
     return start_demo(module_processes)
 
 
-@pytest.fixture(scope="session")
-def chromium_installed() -> None:
-    """Skips without a Chromium that starts, or without its driver."""
+@pytest.fixture(scope="module")
+def playwright() -> Iterator[Playwright]:
+    """What starts Chromium; skips without one that starts. Modules with async tests cannot use it."""
     pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     try:
         chromium_path()
     except BrowserMissingError as missing:
         pytest.skip(str(missing))
+    with driver() as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
-def browser(chromium_installed: None) -> Iterator[Browser]:
+def browser(playwright: Playwright) -> Iterator[Browser]:
     """A Chromium whose microphone beeps and is never asked for."""
-    with chromium(*FAKE_MICROPHONE) as running:
+    with chromium(playwright, *FAKE_MICROPHONE) as running:
         yield running
 
 

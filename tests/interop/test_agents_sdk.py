@@ -24,7 +24,7 @@ from tests.interop.page_call import Reading, check_sound
 from tests.support.browser import wait_until
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Page
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -76,7 +76,7 @@ class _QuietHandler(SimpleHTTPRequestHandler):
 
 
 @pytest.fixture(scope="module")
-def sdk_origin(chromium_installed: None) -> Iterator[str]:
+def sdk_origin(browser: Browser) -> Iterator[str]:
     """Another origin than the demo's, with the bundled SDK on page.html."""
     handler = functools.partial(_QuietHandler, directory=str(build_bundle()))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:

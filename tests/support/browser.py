@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Playwright
 
 _CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 _FIREFOX_NAMES = ("firefox-esr", "firefox")
@@ -67,18 +67,24 @@ def _find(variable: str, names: tuple[str, ...]) -> str:
 
 
 @contextmanager
-def chromium(*flags: str) -> Iterator[Browser]:
-    """A headless Chromium with these flags besides the quiet ones."""
+def driver() -> Iterator[Playwright]:
+    """Playwright, which starts browsers; one at a time, and no asyncio loop may run beside it."""
     from playwright.sync_api import sync_playwright
 
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=chromium_path(), args=[*_QUIET, *flags], headless=True
-        )
-        try:
-            yield browser
-        finally:
-            browser.close()
+    with sync_playwright() as running:
+        yield running
+
+
+@contextmanager
+def chromium(playwright: Playwright, *flags: str) -> Iterator[Browser]:
+    """A headless Chromium with these flags besides the quiet ones."""
+    browser = playwright.chromium.launch(
+        executable_path=chromium_path(), args=[*_QUIET, *flags], headless=True
+    )
+    try:
+        yield browser
+    finally:
+        browser.close()
 
 
 def wait_until(page: Page, condition: str, timeout_ms: float = 30_000) -> None:
