@@ -43,7 +43,7 @@ class FlowKey(bytes):
 
     @property
     def packed(self) -> bytes:
-        """36 bytes, as tables and Redis have them: client address and port, proxy address and port."""
+        """36 bytes, as in tables and Redis: client address and port, proxy address and port."""
         return self[2:18] + self[34:36] + self[18:34] + self[36:38]
 
     def __repr__(self) -> str:

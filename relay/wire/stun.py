@@ -115,7 +115,7 @@ def encode(
     fingerprint: bool = True,
     method: int = BINDING,
 ) -> bytes:
-    """A message of these attributes, with MESSAGE-INTEGRITY when there is a key, and FINGERPRINT."""
+    """A message of these attributes, MESSAGE-INTEGRITY under `key` if any, and FINGERPRINT."""
     message_type = (
         (method & 0xF80) << 2
         | (method & 0x070) << 1
