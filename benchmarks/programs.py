@@ -18,7 +18,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
 
 HERE = Path(__file__).parent
 BUILD = HERE.parent / "build" / "benchmarks"
@@ -81,13 +80,6 @@ class Program:
         self._process.communicate()
 
 
-class Drained(NamedTuple):
-    """What one drain took."""
-
-    packets: int
-    cpu_ns: int
-
-
 class Forwarder(Program):
     """A program under measurement, pinned to the last CPU."""
 
@@ -131,6 +123,6 @@ def null_forwarder(destination_port: int, batch: int) -> Forwarder:
     )
 
 
-def relay_worker(batch: int) -> Forwarder:
+def relay_worker(listen: str, batch: int) -> Forwarder:
     """One worker's loop (benchmarks/relay_process.py); greeting: public port, internal port."""
-    return Forwarder([sys.executable, HERE / "relay_process.py", str(batch)])
+    return Forwarder([sys.executable, HERE / "relay_process.py", listen, str(batch)])

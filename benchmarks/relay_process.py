@@ -1,7 +1,7 @@
-"""One worker of the relay and nothing else: `relay_process.py BATCH`.
+"""One worker of the relay and nothing else: `relay_process.py LISTEN_IP BATCH`.
 
-It prints its public and internal UDP ports on 127.0.0.1, forwards for cluster 1 under KEY to any
-transceiver on loopback with the caps of design rule 3 out of the way, and ends with its input.
+It prints its public and its internal UDP port, forwards for cluster 1 under KEY to any transceiver on
+loopback with the caps of design rule 3 out of the way, and ends with its input.
 """
 
 import os
@@ -30,9 +30,9 @@ def _open_socket(host: str) -> socket.socket:
     return sock
 
 
-def main(batch: int) -> None:
+def main(listen: str, batch: int) -> None:
     """Serve until standard input ends."""
-    public, internal = _open_socket("127.0.0.1"), _open_socket("127.0.0.1")
+    public, internal = _open_socket(listen), _open_socket("127.0.0.1")
     worker = Worker(
         slot=0,
         public=[PublicSocket(public.fileno(), 0)],
@@ -55,4 +55,4 @@ def main(batch: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(sys.argv[1], int(sys.argv[2]))
