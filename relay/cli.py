@@ -44,16 +44,20 @@ def option(name: str, text: str, **settings: Any) -> Callable[[_Command], _Comma
     return decorate
 
 
-def log_options(command: _Command) -> _Command:
-    """--log-level and --log-format."""
+def log_options(level: str) -> Callable[[_Command], _Command]:
+    """--log-level, by default `level`, and --log-format."""
     from relay.log import LOG_FORMATS, LOG_LEVELS
 
-    command = option("--log-format", "How.", type=click.Choice(LOG_FORMATS), default="console")(
-        command
-    )
-    return option("--log-level", "What to log.", type=click.Choice(LOG_LEVELS), default="info")(
-        command
-    )
+    def decorate(command: _Command) -> _Command:
+        formats, levels = click.Choice(LOG_FORMATS), click.Choice(LOG_LEVELS)
+        for name, text, kind, default in (
+            ("--log-format", "For people or for machines.", formats, "console"),
+            ("--log-level", "The least that is logged.", levels, level),
+        ):
+            command = option(name, text, type=kind, default=default, show_default=True)(command)
+        return command
+
+    return decorate
 
 
 def _read_toml(context: click.Context, _parameter: click.Parameter, path: str | None) -> None:
@@ -190,7 +194,7 @@ def keygen(key_id: int) -> None:
     expose_value=False,
     callback=_read_toml,
 )
-@log_options
+@log_options("info")
 def serve(log_level: str, log_format: Any, **options: Any) -> int:
     """Relay between clients and transceivers."""
     from relay.config import LogConfig
@@ -281,7 +285,7 @@ def _serve_config(
     help="Let other machines in: they reach this one under IP, the page by HTTPS.",
 )
 @click.option("--backend", metavar="URL", default="echo", show_default=True, help="Who answers.")
-@log_options
+@log_options("warning")
 def demo(**options: Any) -> int:
     """Start relay, transceivers and a page to talk to, all on this machine."""
     from relay.demo import run_demo

@@ -205,6 +205,7 @@ class _Demo:
             *("--keyring", str(self._folder / "keyring")),
             *("--ingress", f"demo={entry}"),
             *("--backend", config.backend),
+            *("--drain-timeout", "0"),
             "--demo-page",
         ]
         if not config.http.ip.is_loopback:

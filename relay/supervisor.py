@@ -21,13 +21,14 @@ from relay.child import Child
 from relay.config import LogConfig, ServeConfig
 from relay.errors import RelayError, StartError
 from relay.log import Logger
-from relay.pool import BACKOFF_MAX_S, PoolConfig, SlotDescriptors, WorkerPool
+from relay.pool import PoolConfig, SlotDescriptors, WorkerPool
 from relay.rundir import RunDir
 from relay.sockets import bound_address, open_sockets
 from relay.status import State, StatusPage, create_status
 
 TICK_S = 0.1
 STOP_LIMIT_S = 2.0
+CONTROL_BACKOFF_S = 2.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -206,9 +207,10 @@ class Supervisor:
             control = Child("relay.control", fds, description)
         except OSError as error:
             self._log.error("control_spawn_failed", reason=error.strerror)
-            self._control_retry_at_s = time.monotonic() + BACKOFF_MAX_S
+            self._control_retry_at_s = time.monotonic() + CONTROL_BACKOFF_S
             return
         self._control = control
+        self._log.debug("control_started", pid=control.pid)
         self._watch(control.pidfd, lambda: self._on_control_exit(control))
 
     def _on_control_exit(self, control: Child) -> None:
@@ -219,7 +221,7 @@ class Supervisor:
         control.close()
         self._control = None
         lived_s = time.monotonic() - self._control_started_s
-        self._control_retry_at_s = time.monotonic() + max(0.0, BACKOFF_MAX_S - lived_s)
+        self._control_retry_at_s = time.monotonic() + max(0.0, CONTROL_BACKOFF_S - lived_s)
         self._status.count_control_restart()
         self._log.error("control_died", pid=control.pid, how=how)
 

@@ -68,7 +68,8 @@ def start_demo(processes: Processes, *arguments: str, namespace: Namespace | Non
     process = processes.relay(
         "demo",
         *listen,
-        *("--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log-format", "json"),
+        *("--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"),
+        *("--log-format", "json", "--log-level", "info"),
         *arguments,
         prefix=namespace.prefix if namespace else (),
     )
