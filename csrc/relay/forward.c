@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-enum { CHECKS_MIN = 8192, CHECKS_MAX = 65536 };
+enum { CHECKS_MIN = 16384, CHECKS_MAX = 65536 };
 
 /* --- configuration --- */
 

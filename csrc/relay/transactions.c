@@ -55,35 +55,45 @@ uint64_t vr_transaction_hash(const struct vr_transactions *transactions,
     return hash ? hash : 1;
 }
 
-static struct bucket *bucket_of(const struct vr_transactions *transactions, uint64_t hash) {
-    return &transactions->bucket[(hash >> 32) * transactions->buckets >> 32];
+/* Cell `i` of the two buckets of `hash`. */
+static struct bucket *bucket_of(const struct vr_transactions *transactions, uint64_t hash,
+                                unsigned i) {
+    uint64_t part = i < CELLS ? hash >> 32 : hash & UINT32_MAX;
+    return &transactions->bucket[part * transactions->buckets >> 32];
+}
+
+static uint32_t age_of(const struct bucket *bucket, unsigned cell, uint32_t now_ms) {
+    return bucket->hash[cell] ? vr_age_ms(now_ms, bucket->sent_ms[cell]) : UINT32_MAX;
 }
 
 void vr_transactions_remember(struct vr_transactions *transactions, uint64_t hash,
                               const struct vr_transaction *transaction, uint32_t now_ms) {
-    struct bucket *bucket = bucket_of(transactions, hash);
-    unsigned oldest = 0;
-    uint32_t oldest_ms = 0;
-    for (unsigned i = 0; i < CELLS; i++) {
-        uint32_t age_ms =
-            bucket->hash[i] ? vr_age_ms(now_ms, bucket->sent_ms[i]) : (uint32_t)UINT32_MAX;
-        if (bucket->hash[i] == hash && age_ms < VR_CHECK_MEMORY_MS)
-            return;
-        if (age_ms > oldest_ms) {
-            oldest = i;
-            oldest_ms = age_ms;
+    struct bucket *oldest = bucket_of(transactions, hash, 0);
+    unsigned oldest_cell = 0;
+    uint32_t oldest_age_ms = 0;
+    if (vr_transactions_find(transactions, hash, now_ms))
+        return;
+    for (unsigned i = 0; i < 2 * CELLS; i++) {
+        struct bucket *bucket = bucket_of(transactions, hash, i);
+        uint32_t age_ms = age_of(bucket, i % CELLS, now_ms);
+        if (age_ms > oldest_age_ms) {
+            oldest = bucket;
+            oldest_cell = i % CELLS;
+            oldest_age_ms = age_ms;
         }
     }
-    bucket->hash[oldest] = hash;
-    bucket->sent_ms[oldest] = now_ms;
-    bucket->transaction[oldest] = *transaction;
+    oldest->hash[oldest_cell] = hash;
+    oldest->sent_ms[oldest_cell] = now_ms;
+    oldest->transaction[oldest_cell] = *transaction;
 }
 
 const struct vr_transaction *vr_transactions_find(const struct vr_transactions *transactions,
                                                   uint64_t hash, uint32_t now_ms) {
-    const struct bucket *bucket = bucket_of(transactions, hash);
-    for (unsigned i = 0; i < CELLS; i++)
-        if (bucket->hash[i] == hash && vr_age_ms(now_ms, bucket->sent_ms[i]) < VR_CHECK_MEMORY_MS)
-            return &bucket->transaction[i];
+    for (unsigned i = 0; i < 2 * CELLS; i++) {
+        const struct bucket *bucket = bucket_of(transactions, hash, i);
+        if (bucket->hash[i % CELLS] == hash &&
+            age_of(bucket, i % CELLS, now_ms) < VR_CHECK_MEMORY_MS)
+            return &bucket->transaction[i % CELLS];
+    }
     return NULL;
 }

@@ -6,7 +6,7 @@
  *    transceiver, lies elsewhere.
  * 2. Of two such checks to the same place the first stays: a replay cannot rewrite what a success
  *    will confirm.
- * 3. It is forgotten after VR_CHECK_MEMORY_MS, or when its bucket is full of newer ones.
+ * 3. It is forgotten after VR_CHECK_MEMORY_MS, or when both its buckets are full of newer ones.
  */
 #ifndef VR_TRANSACTIONS_H
 #define VR_TRANSACTIONS_H
