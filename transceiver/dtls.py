@@ -7,7 +7,8 @@
 3. `receive` and `unprotect` return whether the packet was authenticated, for the rules of the
    socket. What a peer sends raises nothing.
 4. No datagram sent is over MAX_DATAGRAM_BYTES. A flight that gets no reply is sent again after
-   150 ms, 300 ms, ...; OpenSSL's own timer would wait a second. The handshake has 10 s.
+   150 ms, 300 ms, ..., byte for byte; OpenSSL writes it anew after 1 s, 2 s, .... The handshake
+   has 10 s.
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ from aiortc.rtcsctptransport import RTCSctpCapabilities, RTCSctpTransport
 from OpenSSL import SSL
 
 from .offer import Fingerprint
+from .sctp_check import is_readable
 
 MAX_DATAGRAM_BYTES = 1_200
 HANDSHAKE_DEADLINE_S = 10.0
 EARLY_RESEND_S = 0.15
 
 MAX_SSRCS = 16
-MAX_CHANNELS = 16
-MAX_MISORDERED_CHUNKS = 1_024
+MAX_STREAMS = 16
+MAX_WAITING_CHUNKS = 1_024
 MAX_SEND_BACKLOG_BYTES = 4 * 1_048_576
 
 _RECORD_HEADER_BYTES = 13  # RFC 6347 4.1
@@ -172,19 +174,19 @@ class Dtls(RTCDtlsTransport):
         """Sends a flight again when its reply is late; ends a handshake over its deadline."""
         if self.phase is not Phase.HANDSHAKING:
             return
+        timeout_s = self._ssl.DTLSv1_get_timeout()
         if now_s >= self._deadline_s:
             self._fail("handshake deadline")
+        elif timeout_s is not None and timeout_s <= 0:
+            # Written anew, under new record numbers: a peer that has this flight and lost only its
+            # own last one ignores replays, and repeats itself for nothing less.
+            self._ssl.DTLSv1_handle_timeout()
+            self._flight = self._flush() or self._flight
         elif now_s >= self._resend_at_s:
             self._resend_after_s *= 2
             self._resend_at_s = now_s + self._resend_after_s
-            timeout_s = self._ssl.DTLSv1_get_timeout()
-            if timeout_s is not None and timeout_s <= 0:
-                # New record numbers: a peer that has our flight replies to no replay of it.
-                self._ssl.DTLSv1_handle_timeout()
-                self._flush()
-            else:
-                for datagram in self._flight:
-                    self._send(datagram)
+            for datagram in self._flight:
+                self._send(datagram)
 
     def protect(self, packet: bytes) -> bytes | None:
         """SRTP of one RTP packet; None when not connected or the packet is too long."""
@@ -413,17 +415,22 @@ class Sctp(RTCSctpTransport):
             on_end(reason)
 
     async def _handle_data(self, data: bytes) -> None:
+        if not is_readable(data):
+            return
         try:
             await super()._handle_data(data)
         except Exception:
             # aiortc asserts on, or stumbles over, chunks that no honest peer sends. The packet
             # is authentic, so the sender harms its own call only.
             return
-        # A peer that ignores the window would fill our memory.
+        # A peer that ignores the window, or sends crumbs, would fill our memory.
+        streams = self._inbound_streams
         if (
             self._advertised_rwnd < 0
-            or len(self._sack_misordered) > MAX_MISORDERED_CHUNKS
-            or len(self._data_channels) > MAX_CHANNELS
+            or len(streams) > MAX_STREAMS
+            or len(self._data_channels) > MAX_STREAMS
+            or len(self._sack_misordered) > MAX_WAITING_CHUNKS
+            or sum(len(stream.reassembly) for stream in streams.values()) > MAX_WAITING_CHUNKS
         ):
             self._finish("sctp_overrun")
 

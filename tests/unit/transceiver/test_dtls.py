@@ -1,0 +1,481 @@
+"""DTLS, SRTP and SCTP of one call, both ends in memory: handshakes, losses, refusals, ends."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import time
+from collections.abc import Callable, Sequence
+
+import google_crc32c
+import pytest
+from aiortc.rtcdatachannel import RTCDataChannel, RTCDataChannelParameters
+from OpenSSL import SSL
+
+from transceiver.dtls import (
+    EARLY_RESEND_S,
+    HANDSHAKE_DEADLINE_S,
+    MAX_DATAGRAM_BYTES,
+    MAX_SSRCS,
+    Dtls,
+    Identity,
+    Phase,
+    Sctp,
+    split_records,
+)
+from transceiver.offer import Fingerprint
+from transceiver.rtp import RtpPacket, write_rtp
+
+SERVER_SIDE, CLIENT_SIDE = Identity.generate(), Identity.generate()
+PROFILES = {
+    "AES128_CM_SHA1_80": b"SRTP_AES128_CM_SHA1_80",
+    "AEAD_AES_128_GCM": b"SRTP_AEAD_AES_128_GCM",
+    "AEAD_AES_256_GCM": b"SRTP_AEAD_AES_256_GCM",
+}
+RTP = write_rtp(RtpPacket(111, False, 1, 2, 3, b"opus"))
+
+
+def fingerprint(identity: Identity) -> Fingerprint:
+    return Fingerprint("sha-256", identity.fingerprint_sha256)
+
+
+class Pair:
+    """Two ends and the datagrams between them, which a test may lose; time is set by hand."""
+
+    def __init__(
+        self,
+        *,
+        server_identity: Identity = SERVER_SIDE,
+        expected: Sequence[Fingerprint] | None = None,
+    ) -> None:
+        self.now_s = 0.0
+        self.sizes: list[int] = []
+        self.lost: Callable[[str, bytes], bool] = lambda _to, _datagram: False
+        self._queue: list[tuple[Dtls, bytes]] = []
+        self.client = Dtls(
+            CLIENT_SIDE, "client", expected or [fingerprint(server_identity)], self._to("server")
+        )
+        self.server = Dtls(
+            server_identity, "server", [fingerprint(CLIENT_SIDE)], self._to("client")
+        )
+
+    def _to(self, name: str) -> Callable[[bytes], None]:
+        def send(datagram: bytes) -> None:
+            self.sizes.append(len(datagram))
+            if not self.lost(name, datagram):
+                self._queue.append((getattr(self, name), datagram))
+
+        return send
+
+    def deliver(self) -> None:
+        while self._queue:
+            end, datagram = self._queue.pop(0)
+            end.receive(datagram, self.now_s)
+
+    def begin(self) -> None:
+        self.server.begin(self.now_s)
+        self.client.begin(self.now_s)
+        self.deliver()
+
+    def pass_time(self, seconds: float, *, really: bool = False) -> None:
+        """`really` for OpenSSL's own timer, which reads the clock of the system."""
+        for _ in range(round(seconds / 0.05)):
+            if self.phases == (Phase.CONNECTED, Phase.CONNECTED):
+                return
+            if really:
+                time.sleep(0.05)
+            self.now_s += 0.05
+            self.client.poll(self.now_s)
+            self.server.poll(self.now_s)
+            self.deliver()
+
+    @property
+    def phases(self) -> tuple[Phase, Phase]:
+        return self.client.phase, self.server.phase
+
+
+def connected() -> Pair:
+    pair = Pair()
+    pair.begin()
+    assert pair.phases == (Phase.CONNECTED, Phase.CONNECTED)
+    return pair
+
+
+# Handshake
+
+
+def test_the_client_hello_is_one_small_datagram() -> None:
+    sent: list[bytes] = []
+    client = Dtls(CLIENT_SIDE, "client", [fingerprint(SERVER_SIDE)], sent.append)
+    client.begin(0.0)
+    assert len(sent) == 1
+    assert len(sent[0]) < 300
+    assert sent[0][0] == 22
+    assert sent[0][13] == 1, "a handshake record with a ClientHello"
+
+
+def test_a_handshake_connects_and_no_datagram_is_too_large() -> None:
+    assert max(connected().sizes) <= MAX_DATAGRAM_BYTES
+
+
+def losing(pair: Pair, times: int, is_hit: Callable[[str, bytes], bool]) -> list[int]:
+    losses: list[int] = []
+
+    def lose(to: str, datagram: bytes) -> bool:
+        if is_hit(to, datagram) and len(losses) < times:
+            losses.append(1)
+            return True
+        return False
+
+    pair.lost = lose
+    return losses
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize(
+    ("to", "kind"), [("server", 1), ("client", 2), ("server", 11)],
+    ids=["ClientHello", "ServerHello", "Finished"],
+)  # fmt: skip
+def test_c04_a_lost_flight_is_sent_again(to: str, kind: int, times: int) -> None:
+    pair = Pair()
+    losses = losing(
+        pair, times, lambda towards, datagram: towards == to and datagram[13:14] == bytes([kind])
+    )
+    pair.begin()
+    pair.pass_time(9.5)
+    assert len(losses) == times
+    assert pair.phases == (Phase.CONNECTED, Phase.CONNECTED)
+    assert pair.now_s <= 1.2
+
+
+@pytest.mark.parametrize("times", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_c04_the_lost_last_flight_of_the_server_is_asked_for_again(times: int) -> None:
+    pair = Pair()
+    losses = losing(
+        pair, times, lambda to, datagram: to == "client" and b"\x14\xfe\xfd" in datagram
+    )
+    pair.begin()
+    assert pair.phases == (Phase.HANDSHAKING, Phase.CONNECTED)
+    pair.pass_time(9.5, really=True)
+    assert len(losses) == times
+    assert pair.phases == (Phase.CONNECTED, Phase.CONNECTED)
+
+
+def test_an_unanswered_client_hello_is_repeated_early_and_then_given_up() -> None:
+    sent: list[tuple[float, bytes]] = []
+    now_s = 0.0
+    client = Dtls(
+        CLIENT_SIDE,
+        "client",
+        [fingerprint(SERVER_SIDE)],
+        lambda datagram: sent.append((now_s, datagram)),
+    )
+    client.begin(now_s)
+    while client.phase is Phase.HANDSHAKING:
+        now_s += 0.05
+        client.poll(now_s)
+    assert 0.1 <= sent[1][0] <= 0.2
+    assert sent[1][1] == sent[0][1]
+    assert len(sent) <= 8
+    assert now_s == pytest.approx(HANDSHAKE_DEADLINE_S, abs=0.1)
+    assert (client.phase, client.failure) == (Phase.FAILED, "handshake deadline")
+
+
+def test_the_resend_clock_starts_anew_with_each_flight() -> None:
+    pair = Pair()
+    pair.lost = lambda to, datagram: to == "client"
+    pair.begin()
+    pair.pass_time(EARLY_RESEND_S * 3)
+    before = len(pair.sizes)
+    pair.lost = lambda to, datagram: False
+    pair.pass_time(1.5)
+    assert pair.phases == (Phase.CONNECTED, Phase.CONNECTED)
+    assert len(pair.sizes) - before < 12
+
+
+def test_c08_a_wrong_fingerprint_fails() -> None:
+    pair = Pair(expected=[fingerprint(CLIENT_SIDE)])
+    pair.begin()
+    assert (pair.client.phase, pair.client.failure) == (Phase.FAILED, "fingerprint mismatch")
+    assert pair.client.unprotect(RTP) is None
+    assert pair.client.protect(RTP) is None
+
+
+def test_c08_one_right_fingerprint_of_two_is_enough() -> None:
+    pair = Pair(expected=[fingerprint(CLIENT_SIDE), fingerprint(SERVER_SIDE)])
+    pair.begin()
+    assert pair.client.phase is Phase.CONNECTED
+
+
+def peer_with_profiles(profiles: bytes | None) -> Identity:
+    peer = Identity.generate()
+    context = SSL.Context(SSL.DTLS_METHOD)
+    context.set_verify(SSL.VERIFY_PEER, lambda *_: True)
+    context.use_certificate(peer.certificate._cert)
+    context.use_privatekey(peer.certificate._key)
+    if profiles is not None:
+        context.set_tlsext_use_srtp(profiles)
+    return Identity(peer.certificate, context, peer.fingerprint_sha256)
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_c10_each_profile_of_ours_carries_media_both_ways(name: str) -> None:
+    pair = Pair(server_identity=peer_with_profiles(PROFILES[name]))
+    pair.begin()
+    assert pair.phases == (Phase.CONNECTED, Phase.CONNECTED)
+    for here, there in ((pair.client, pair.server), (pair.server, pair.client)):
+        protected = here.protect(RTP)
+        assert protected is not None
+        assert there.unprotect(protected) == RTP
+        assert there.unprotect(protected) is None, "a replay"
+
+
+@pytest.mark.parametrize("profiles", [b"SRTP_AES128_CM_SHA1_32", None], ids=["sha1_32", "none"])
+def test_c10_other_profiles_are_refused_cleanly(profiles: bytes | None) -> None:
+    pair = Pair(server_identity=peer_with_profiles(profiles))
+    pair.begin()
+    assert pair.client.phase is Phase.FAILED
+    assert pair.client.failure == "no common SRTP profile"
+    pair.client.close()
+
+
+# Hostile datagrams
+
+
+@pytest.mark.parametrize("when", ["before", "during", "after"])
+def test_b20_foreign_datagrams_change_nothing(when: str) -> None:
+    hello: list[bytes] = []
+    Dtls(CLIENT_SIDE, "client", [fingerprint(SERVER_SIDE)], hello.append).begin(0.0)
+    foreign = [
+        *hello,
+        b"\x16" + bytes(60),
+        b"\x14\xfe\xfd" + bytes(20),
+        b"\x17\xfe\xfd\0\1" + bytes(6) + b"\xff\xff" + bytes(30),
+        b"\x3f",
+        bytes([20]) * 1_500,
+    ]
+    pair = Pair()
+    if when == "before":
+        assert not any(pair.client.receive(datagram, 0.0) for datagram in foreign)
+    if when == "during":
+        pair.server.begin(0.0)
+        pair.client.begin(0.0)
+        for datagram in foreign[1:]:
+            pair.server.receive(datagram, 0.0)
+        pair.deliver()
+        pair.pass_time(3)
+    else:
+        pair.begin()
+    if when == "after":
+        for datagram in foreign:
+            assert not pair.server.receive(datagram, 0.0)
+            assert not pair.client.receive(datagram, 0.0)
+    assert pair.phases == (Phase.CONNECTED, Phase.CONNECTED)
+
+
+@pytest.mark.parametrize("size", [0, 1, 11, 12, 13, 20, 1_501, 9_000])
+def test_srtp_garbage_of_any_size_is_not_authentic(size: int) -> None:
+    pair = connected()
+    assert pair.client.unprotect(b"\x80" * size) is None
+    assert pair.client.unprotect_rtcp(b"\x81\xc8" * size) is None
+    assert pair.client.protect(bytes(size)) is None or size <= 1_500
+
+
+def test_a_client_that_draws_ever_new_ssrcs_fills_no_memory() -> None:
+    pair = connected()
+    for ssrc in range(1, 500):
+        protected = pair.client.protect(write_rtp(RtpPacket(111, False, 1, 2, ssrc, b"x")))
+        assert protected is not None
+        assert pair.server.unprotect(protected) is not None
+    assert len(pair.server._ssrcs) == MAX_SSRCS
+
+
+# The end
+
+
+def test_close_notify_is_heard_once() -> None:
+    pair = connected()
+    pair.client.close()
+    pair.client.close()
+    pair.deliver()
+    assert pair.phases == (Phase.CLOSED, Phase.CLOSED)
+    pair.server.close()
+    assert pair.server.protect(RTP) is None
+
+
+@pytest.mark.parametrize("begin", [False, True])
+def test_close_is_possible_at_any_time(begin: bool) -> None:
+    client = Dtls(CLIENT_SIDE, "client", [fingerprint(SERVER_SIDE)], lambda datagram: None)
+    if begin:
+        client.begin(0.0)
+    client.close()
+    client.close()
+    client.poll(100.0)
+    assert client.receive(b"\x16" * 60, 0.0) is False
+    assert client.phase in (Phase.NEW, Phase.CLOSED)
+
+
+# SCTP and its channel
+
+
+class Ears:
+    """One end of an association and what it heard."""
+
+    def __init__(self, dtls: Dtls) -> None:
+        self.opened = 0
+        self.heard: list[str | bytes] = []
+        self.ended: list[str] = []
+        self.sctp = Sctp(
+            dtls, on_channel=self._open, on_message=self.heard.append, on_end=self.ended.append
+        )
+
+    def _open(self) -> None:
+        self.opened += 1
+
+
+async def associated() -> tuple[Pair, Ears, Ears]:
+    pair = connected()
+    here, there = Ears(pair.client), Ears(pair.server)
+    here.sctp.begin(5_000, 65_536)
+    there.sctp.begin(5_000, 65_536)
+    pair.deliver()
+    assert here.sctp.established
+    assert there.sctp.established
+    return pair, here, there
+
+
+async def test_a_negotiated_channel_carries_text_both_ways() -> None:
+    pair, here, there = await associated()
+    here.sctp.negotiate_channel()
+    there.sctp.negotiate_channel()
+    assert (here.opened, there.opened) == (1, 1)
+    assert here.sctp.send_text("hello")
+    await settle(pair)
+    assert there.heard == ["hello"]
+
+
+async def test_a_message_on_stream_0_reveals_a_negotiated_channel() -> None:
+    pair, here, there = await associated()
+    here.sctp.negotiate_channel()
+    assert not there.sctp.channel_open
+    here.sctp.send_text("hello")
+    await settle(pair)
+    assert there.opened == 1
+    assert there.heard == ["hello"]
+
+
+async def test_large_messages_arrive_in_small_datagrams() -> None:
+    pair, here, there = await associated()
+    here.sctp.negotiate_channel()
+    pair.sizes.clear()
+    here.sctp.send_text("x" * 60_000)
+    await settle(pair)
+    assert there.heard == ["x" * 60_000]
+    assert max(pair.sizes) <= MAX_DATAGRAM_BYTES
+
+
+async def test_an_abort_is_heard() -> None:
+    pair, here, there = await associated()
+    here.sctp.close()
+    here.sctp.close()
+    pair.deliver()
+    assert there.ended == ["sctp_abort"]
+    assert here.ended == []
+
+
+HOSTILE_CHUNKS = {
+    "parameter of length 0": bytes([4, 0, 0, 8]) + bytes(4),
+    "cause of length 0": bytes([9, 0, 0, 8]) + bytes(4),
+    "INIT parameter of length 0": bytes([1, 0, 0, 24]) + bytes(20),
+    "RECONFIG parameter of length 0": bytes([130, 0, 0, 8]) + bytes(4),
+    "gap blocks over everything": bytes([3, 0, *(16 + 4 * 200).to_bytes(2)])
+    + bytes(8)
+    + (200).to_bytes(2)
+    + bytes(2)
+    + b"\0\1\xff\xff" * 200,
+    "gap block backwards": bytes([3, 0, 0, 20]) + bytes(8) + b"\0\1\0\0" + b"\0\5\0\1",
+    "SACK with more blocks than bytes": bytes([3, 0, 0, 16]) + bytes(8) + b"\xff\xff\xff\xff",
+    "chunk of length 0": bytes(4),
+    "DATA without data": bytes([0, 3, 0, 4]),
+    "two INITs": (bytes([1, 0, 0, 20]) + bytes(16)) * 2,
+}
+
+
+@pytest.mark.parametrize("chunk", HOSTILE_CHUNKS.values(), ids=HOSTILE_CHUNKS)
+async def test_chunks_that_no_honest_peer_sends_cost_nothing(chunk: bytes) -> None:
+    pair, here, there = await associated()
+    here.sctp.negotiate_channel()
+    started_s = time.perf_counter()
+    for _ in range(20):
+        await send_chunk(here, chunk)
+    pair.deliver()
+    assert time.perf_counter() - started_s < 0.5
+    here.sctp.send_text("still here")
+    await settle(pair)
+    assert there.ended == []
+    assert there.heard == ["still here"]
+
+
+async def test_every_kind_of_chunk_with_odd_bodies_ends_nothing() -> None:
+    pair, here, there = await associated()
+    ends = (6, 7, 8, 14)  # ABORT and the SHUTDOWNs are meant
+    for kind in range(256):
+        for body in (b"", bytes(4), b"\xff" * 40):
+            if kind not in ends:
+                await send_chunk(here, bytes([kind, 3]) + (4 + len(body)).to_bytes(2) + body)
+    pair.deliver()
+    assert there.ended == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "bytes_each"), [(3, 1_000), (2, 1)], ids=["out of order", "crumbs"]
+)
+async def test_a_peer_that_ignores_the_window_is_cut_off(flags: int, bytes_each: int) -> None:
+    pair, here, there = await associated()
+    first = here.sctp._local_tsn + (1 if flags == 3 else 0)  # a hole that is never filled
+    for index in range(2_000):
+        tsn = (first + index & 0xFFFFFFFF).to_bytes(4)
+        body = tsn + bytes(4) + (51).to_bytes(4) + bytes(bytes_each)
+        first_only = flags if index == 0 or flags == 3 else 0
+        await send_chunk(here, bytes([0, first_only]) + (4 + len(body)).to_bytes(2) + body)
+        pair.deliver()
+        if there.ended:
+            break
+    assert there.ended == ["sctp_overrun"]
+    assert index < 1_100
+
+
+async def test_a_peer_that_opens_ever_more_channels_is_cut_off() -> None:
+    pair, here, there = await associated()
+    for _ in range(40):
+        RTCDataChannel(here.sctp, RTCDataChannelParameters(label="x"))
+    await settle(pair)
+    assert there.ended == ["sctp_overrun"]
+
+
+async def send_chunk(ears: Ears, chunk: bytes) -> None:
+    head = struct.pack("!HHI", 5_000, 5_000, ears.sctp._remote_verification_tag)
+    chunk += bytes(-len(chunk) % 4)
+    checksum = google_crc32c.value(head + bytes(4) + chunk)
+    await ears.sctp.transport._send_data(head + struct.pack("<I", checksum) + chunk)
+
+
+async def settle(pair: Pair) -> None:
+    """Lets aiortc's scheduled sends run, and delivers until nothing moves."""
+    for _ in range(200):
+        await asyncio.sleep(0)
+        pair.deliver()
+
+
+# Records
+
+
+def test_records_are_cut_at_their_borders() -> None:
+    def record(size: int) -> bytes:
+        return b"\x16\xfe\xfd" + bytes(8) + size.to_bytes(2) + bytes(size)
+
+    flight = record(500) + record(600) + record(100) + record(1_100)
+    assert [len(datagram) for datagram in split_records(flight)] == [513 + 613, 113, 1_113]
+    assert b"".join(split_records(flight)) == flight
+    assert split_records(b"") == []
+    assert split_records(b"\x16short") == [b"\x16short"]
