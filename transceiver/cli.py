@@ -173,7 +173,7 @@ def serve(
     if not ingress and not direct:
         raise ConfigError("--ingress: is required: it is the address that clients send to")
     if backend != "echo":
-        raise ConfigError(f"--backend: {backend!r} is not known here; there is `echo`")
+        raise ConfigError("--backend: there is only `echo`")
     address, relays = config.check_media(
         media_at,
         media_advertise,

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
@@ -69,13 +70,18 @@ class Pool:
         """Serves until a signal; returns the exit status. Raises ConfigError when an address
         cannot be bound.
         """
-        reserved = self._reserve_http()
-        http = Endpoint.of(*reserved.getsockname()[:2])
-        for process in range(self._config.workers):
-            self._slots.append(_Slot(self._open_media(process)))
+        with contextlib.ExitStack() as owned:
+            reserved = owned.enter_context(self._reserve_http())
+            for process in range(self._config.workers):
+                media = owned.enter_context(self._open_media(process))
+                self._slots.append(_Slot(media))
+            run_dir = Path(tempfile.mkdtemp(prefix="transceiver-"))
+            owned.callback(shutil.rmtree, run_dir, ignore_errors=True)
+            return self._start(Endpoint.of(*reserved.getsockname()[:2]), run_dir)
+
+    def _start(self, http: Endpoint, run_dir: Path) -> int:
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-        life_read, life_write = os.pipe()
-        run_dir = Path(tempfile.mkdtemp(prefix="transceiver-"))
+        self._life = os.pipe()
         self._parts = PoolParts(
             config=self._config,
             http=http,
@@ -84,11 +90,7 @@ class Pool:
             board=self._board,
             run_dir=run_dir,
         )
-        self._life = life_read, life_write
-        try:
-            return self._supervise(http)
-        finally:
-            shutil.rmtree(run_dir, ignore_errors=True)
+        return self._supervise(http)
 
     def _reserve_http(self) -> socket.socket:
         at = self._config.http
@@ -98,6 +100,7 @@ class Pool:
         try:
             reserved.bind((str(at.ip), at.port))
         except OSError as error:
+            reserved.close()
             raise ConfigError(f"--http: {at}: {error.strerror}") from None
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         return reserved

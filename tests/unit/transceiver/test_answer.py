@@ -79,7 +79,7 @@ def test_line_ends_are_crlf_and_a_stock_parser_reads_it(offer: str) -> None:
     assert text.endswith("\r\n")
     parsed = SessionDescription.parse(text)
     assert [media.kind for media in parsed.media] == ["audio", "application"]
-    assert all(media.ice.iceLite for media in parsed.media)
+    assert all(media.ice is not None and media.ice.iceLite for media in parsed.media)
 
 
 def test_nothing_unknown_is_echoed() -> None:

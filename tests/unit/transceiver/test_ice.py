@@ -56,8 +56,8 @@ class Bench:
     ) -> Checked | None:
         return self.agent.check(datagram or check(), key, source, self.now_s)
 
-    def path(self, key: FlowKey, **options: bool) -> Path:
-        checked = self.check(key, check(**options))
+    def path(self, key: FlowKey, *, use_candidate: bool = False) -> Path:
+        checked = self.check(key, check(use_candidate=use_candidate))
         assert checked is not None
         assert checked.path is not None
         return checked.path

@@ -1,0 +1,222 @@
+"""The command line: each wrong input is one clear line and exit status 2; flags win over the rest."""
+
+from __future__ import annotations
+
+import re
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from relay.wire.keyring import generate_line
+from transceiver import cli, log
+from transceiver.config import TransceiverConfig, read_ingress, read_workers
+from transceiver.errors import ConfigError
+
+
+class FakePool:
+    """Keeps the configuration instead of serving."""
+
+    config: TransceiverConfig | None = None
+
+    def __init__(self, config: TransceiverConfig) -> None:
+        FakePool.config = config
+
+    def run(self) -> int:
+        return 0
+
+
+@pytest.fixture
+def keyring(tmp_path: Path) -> str:
+    path = tmp_path / "keys"
+    path.write_text(generate_line() + "\n")
+    return str(path)
+
+
+@pytest.fixture(autouse=True)
+def fake_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    FakePool.config = None
+    monkeypatch.setattr(cli, "Pool", FakePool)
+    monkeypatch.setattr(log, "configure", lambda *_: None)
+
+
+def invoke(*arguments: str, env: dict[str, str] | None = None) -> Result:
+    return CliRunner().invoke(cli.main, ["serve", *arguments], env=env or {})
+
+
+def good(ring: str, **changes: str | None) -> list[str]:
+    options: dict[str, str | None] = {
+        "http": "127.0.0.1:8080",
+        "media": "127.0.0.1:0",
+        "keyring": ring,
+        "ingress": "local=192.0.2.1:3478",
+        "workers": "2",
+        **changes,
+    }
+    return [f"--{name.replace('_', '-')}={value}" for name, value in options.items() if value]
+
+
+def served(*arguments: str, env: dict[str, str] | None = None) -> TransceiverConfig:
+    result = invoke(*arguments, env=env)
+    assert result.exit_code == 0, result.output
+    assert FakePool.config is not None
+    return FakePool.config
+
+
+def test_a_good_command_line(keyring: str) -> None:
+    config = served(
+        *good(keyring), "--ingress=b=192.0.2.2:1,[2001:db8::2]:2@48.1,-11.5", "--direct"
+    )
+    assert str(config.http) == "127.0.0.1:8080"
+    assert (config.workers, config.cluster_id, config.max_sessions) == (2, 0, 1_000)
+    assert [ingress.name for ingress in config.ingresses] == ["local", "b"]
+    assert config.ingresses[1].location == (48.1, -11.5)
+    assert [str(item.host) for item in config.ingresses[1].candidates] == [
+        "192.0.2.2",
+        "2001:db8::2",
+    ]
+    assert [str(network) for network in config.allowed_relays] == ["127.0.0.0/8", "::1/128"]
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"http": None}, "--http"),
+    ({"http": "8080"}, "--http"),
+    ({"http": "127.0.0.1"}, "--http"),
+    ({"http": "127.0.0.1:http"}, "--http"),
+    ({"http": "127.0.0.1:70000"}, "--http"),
+    ({"http": "example.org:80"}, "--http"),
+    ({"http": "::1:80"}, "--http"),
+    ({"http": "0.0.0.0:8080"}, "--insecure-open"),
+    ({"http": "192.0.2.1:8080"}, "--insecure-open"),
+    ({"http": "[::]:8080"}, "--insecure-open"),
+    ({"media": None}, "--media"),
+    ({"media": "0.0.0.0:4000"}, "--media-advertise"),
+    ({"media": "0.0.0.0:4000", "media_advertise": "10.0.0.1"}, "--allow-relay"),
+    ({"media": "10.0.0.1:4000"}, "--allow-relay"),
+    ({"media": "127.0.0.1:65535"}, "--media"),
+    ({"media_advertise": "host"}, "--media-advertise"),
+    ({"media_advertise": "0.0.0.0"}, "--media-advertise"),
+    ({"media": "[::1]:0"}, "--ipv6-prefix"),
+    ({"workers": "0"}, "--workers"),
+    ({"workers": "many"}, "--workers"),
+    ({"workers": "9999"}, "--workers"),
+    ({"cluster": "65536"}, "--cluster"),
+    ({"keyring": None}, "--keyring"),
+    ({"keyring": "/nonexistent"}, "--keyring"),
+    ({"ingress": None}, "--ingress"),
+    ({"ingress": "192.0.2.1:3478"}, "--ingress"),
+    ({"ingress": "a=192.0.2.1"}, "--ingress"),
+    ({"ingress": "a=192.0.2.1:0"}, "--ingress"),
+    ({"ingress": "a=0.0.0.0:1"}, "--ingress"),
+    ({"ingress": "a=192.0.2.1:1,192.0.2.2:1"}, "--ingress"),
+    ({"ingress": "a=192.0.2.1:1@north"}, "--ingress"),
+    ({"ingress": "a=192.0.2.1:1@91,0"}, "--ingress"),
+    ({"ingress": "a=192.0.2.1:1@nan,0"}, "--ingress"),
+    ({"allow_relay": "10.0.0.0/99"}, "--allow-relay"),
+    ({"allow_relay": "10.0.0.1/8"}, "--allow-relay"),
+    ({"ipv6_prefix": "2001:db8::/64"}, "--ipv6-prefix"),
+    ({"ipv6_prefix": "16=2001:db8::/64"}, "--ipv6-prefix"),
+    ({"ipv6_prefix": "0=2001:db8::/48"}, "--ipv6-prefix"),
+    ({"max_sessions": "0"}, "--max-sessions"),
+    ({"backend": "wss://user:secret@example.org"}, "--backend"),
+    ({"tls_cert": "cert.pem"}, "--tls-key"),
+    ({"tls_cert": "/nonexistent", "tls_key": "/nonexistent"}, "--tls-cert"),
+    ({"drain_timeout": "-1"}, "--drain-timeout"),
+    ({"log_level": "loud"}, "--log-level"),
+    ({"config": "/nonexistent.toml"}, "--config"),
+    ({"no_such": "1"}, "--no-such"),
+]
+
+
+@pytest.mark.parametrize(("changes", "named"), WRONG, ids=[str(item[0]) for item in WRONG])
+def test_wrong_input_is_one_line_and_status_2(
+    keyring: str, changes: dict[str, Any], named: str
+) -> None:
+    result = invoke(*good(keyring, **changes))
+    assert result.exit_code == 2
+    assert re.fullmatch(r"transceiver: [^\n]+\n", result.stderr), result.stderr
+    assert named in result.stderr
+    assert "secret" not in result.stderr
+    assert FakePool.config is None, "nothing was bound"
+
+
+def test_insecure_open_and_direct_lift_what_they_say(keyring: str) -> None:
+    assert served(*good(keyring, http="0.0.0.0:8080"), "--insecure-open").http.port == 8080
+    config = served(*good("", keyring=None, ingress=None, media="192.0.2.9:4000"), "--direct")
+    assert config.direct
+    assert config.allowed_relays == ()
+
+
+def test_an_ipv6_media_address_needs_its_prefix(keyring: str) -> None:
+    config = served(*good(keyring, media="[::1]:0", ipv6_prefix="3=::/64"))
+    assert config.media_advertise.version == 6
+
+
+def test_environment_then_file_then_default(keyring: str, tmp_path: Path) -> None:
+    file = tmp_path / "t.toml"
+    file.write_text(
+        'ingress = ["a=192.0.2.1:1", "b=192.0.2.2:2"]\nworkers = 3\ncluster = 5\n'
+        'max_sessions = 7\nallow_relay = "10.0.0.0/8"\ndirect = true\n'
+    )
+    base = good(keyring, ingress=None, workers=None)
+    env = {"TRANSCEIVER_CLUSTER": "6", "TRANSCEIVER_MAX_SESSIONS": "8"}
+    config = served(*base, f"--config={file}", "--max-sessions=9", env=env)
+    assert [ingress.name for ingress in config.ingresses] == ["a", "b"]
+    assert (config.workers, config.cluster_id, config.max_sessions) == (3, 6, 9)
+    assert [str(item) for item in config.allowed_relays] == ["10.0.0.0/8"]
+    assert config.direct
+
+
+def test_everything_from_the_environment(keyring: str) -> None:
+    config = served(
+        env={
+            "TRANSCEIVER_HTTP": "127.0.0.1:1",
+            "TRANSCEIVER_MEDIA": "127.0.0.1:2",
+            "TRANSCEIVER_KEYRING": keyring,
+            "TRANSCEIVER_INGRESS": "a=192.0.2.1:1 b=192.0.2.2:2",
+            "TRANSCEIVER_WORKERS": "1",
+        }
+    )
+    assert [ingress.name for ingress in config.ingresses] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "text", ["nonsense", "workers = [1]", "no_such = 1", "config = 'x'", "ingress = [[1]]",
+             "media = {a=1}"]
+)  # fmt: skip
+def test_a_wrong_file_is_one_line(keyring: str, tmp_path: Path, text: str) -> None:
+    file = tmp_path / "t.toml"
+    file.write_text(text)
+    result = invoke(*good(keyring), f"--config={file}")
+    assert result.exit_code == 2
+    assert re.fullmatch(r"transceiver: --config: [^\n]+\n", result.stderr), result.stderr
+
+
+def test_auto_workers_are_at_least_one() -> None:
+    assert read_workers("auto") >= 1
+
+
+def test_an_address_in_use_is_one_line(keyring: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(log, "configure", lambda *_: None)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        result = invoke(*good(keyring, http=f"127.0.0.1:{port}"))
+    assert result.exit_code == 2
+    assert result.stderr == f"transceiver: --http: 127.0.0.1:{port}: Address already in use\n"
+    with socket.socket(type=socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        result = invoke(*good(keyring, http="127.0.0.1:0", media=f"127.0.0.1:{port}"))
+    assert result.exit_code == 2
+    assert result.stderr == f"transceiver: --media: 127.0.0.1:{port}: Address already in use\n"
+
+
+def test_help_and_ingress_errors_name_their_value() -> None:
+    assert CliRunner().invoke(cli.main, ["serve", "--help"]).exit_code == 0
+    with pytest.raises(ConfigError, match=r"192\.0\.2\.1"):
+        read_ingress("x=192.0.2.1")
