@@ -35,7 +35,7 @@ PURE_HEADERS = {
     "stdlib.h",
     "string.h",
 }
-PURE_LIBRARIES = ("openssl/", "opus/")
+PURE_LIBRARIES = ("openssl/", "opus/", "speex/")
 
 # Calls that need no header of their own to go wrong in pure code: printing, the environment, clocks.
 IMPURE_CALLS = re.compile(
