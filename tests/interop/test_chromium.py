@@ -16,10 +16,9 @@ from tests.interop.page_call import (
     READING,
     SERVER_COMPLETE,
     SHOWN,
-    Reading,
+    SoundCheck,
     check_relay,
     check_shown,
-    check_sound,
 )
 from tests.support.browser import wait_until
 
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 pytestmark = pytest.mark.browser
-
-TALK_MS = 3000
 
 
 def talk(page: Page, demo: Demo, button: str) -> None:
@@ -49,12 +46,13 @@ def closed(stats_url: str) -> str:
 def test_talks_through_the_relay(page: Page, demo: Demo, button: str) -> None:
     before = demo.metrics()
     talk(page, demo, button)
-    first = Reading(**page.evaluate(READING))
-    page.wait_for_timeout(TALK_MS)
-    last = Reading(**page.evaluate(READING))
+    sound = SoundCheck(page.evaluate(READING))
+    while not sound.over:
+        page.wait_for_timeout(sound.SPAN_S * 1000)
+        sound.add(page.evaluate(READING))
     shown = page.evaluate(SHOWN)
     during = demo.metrics()
-    check_sound(first, last)
+    sound.check()
     check_shown(shown, demo)
     check_relay(before, during)
 

@@ -19,10 +19,9 @@ from tests.interop.page_call import (
     READING,
     SERVER_COMPLETE,
     SHOWN,
-    Reading,
+    SoundCheck,
     check_relay,
     check_shown,
-    check_sound,
 )
 from tests.support.bidi import firefox
 from tests.support.browser import BrowserMissingError, firefox_path
@@ -30,8 +29,6 @@ from tests.support.netns import Namespace, missing_for_namespaces
 from tests.support.process import Processes
 
 pytestmark = [pytest.mark.browser, pytest.mark.netns]
-
-TALK_S = 3.0
 
 
 @pytest.fixture(scope="module")
@@ -77,13 +74,14 @@ async def test_talks_through_the_relay(
         await tab.wait_for(CONNECTED)
         await tab.wait_for(HEARD)
         await tab.wait_for(SERVER_COMPLETE)
-        first = Reading(**await tab.evaluate(READING))
-        await asyncio.sleep(TALK_S)
-        last = Reading(**await tab.evaluate(READING))
+        sound = SoundCheck(await tab.evaluate(READING))
+        while not sound.over:
+            await asyncio.sleep(sound.SPAN_S)
+            sound.add(await tab.evaluate(READING))
         shown = await tab.evaluate(SHOWN)
         during = demo.metrics()
         await tab.click("#talk")
         await tab.wait_for("document.body.dataset.state === 'ended'")
-    check_sound(first, last)
+    sound.check()
     check_shown(shown, demo)
     check_relay(before, during)
