@@ -25,6 +25,8 @@ class Serving(IntEnum):
     DRAINING = 2
     RESTARTING = 3
     """Between a process's death and its replacement's first request."""
+    ENDED = 4
+    """Drained and gone, not to be replaced."""
 
 
 class Board:

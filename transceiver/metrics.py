@@ -147,12 +147,8 @@ def is_healthy(board: Board) -> bool:
 
 def is_ready(board: Board) -> bool:
     """Whether the pool takes calls: started once, not draining, somebody serving."""
-    states = [board.get(row, "serving") for row in range(board.rows)]
-    return (
-        Serving.STARTING not in states
-        and Serving.DRAINING not in states
-        and Serving.SERVING in states
-    )
+    states = {board.get(row, "serving") for row in range(board.rows)}
+    return Serving.SERVING in states and states <= {Serving.SERVING, Serving.RESTARTING}
 
 
 def render(board: Board) -> bytes:

@@ -41,6 +41,7 @@ GOOD_LIFE_S = 60.0
 POLL_S = 0.02
 WAKE_S = 0.5
 END_GRACE_S = 5.0
+MAX_RUN_DIR_BYTES = 90  # sun_path has 108 (unix(7))
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 
@@ -75,7 +76,7 @@ class Pool:
             for process in range(self._config.workers):
                 media = owned.enter_context(self._open_media(process))
                 self._slots.append(_Slot(media))
-            run_dir = Path(tempfile.mkdtemp(prefix="transceiver-"))
+            run_dir = _make_run_dir()
             owned.callback(shutil.rmtree, run_dir, ignore_errors=True)
             return self._start(Endpoint.of(*reserved.getsockname()[:2]), run_dir)
 
@@ -176,6 +177,7 @@ class Pool:
         slot.pid = 0
         reset_gauges(self._board, process)
         if not replace:
+            self._board.set(process, "serving", Serving.ENDED)
             return
         lived_s = time.monotonic() - slot.started_s
         if lived_s >= GOOD_LIFE_S:
@@ -222,3 +224,12 @@ class Pool:
                     os.kill(slot.pid, signum)
                 except ProcessLookupError:
                     pass
+
+
+def _make_run_dir() -> Path:
+    """A directory for the processes' unix sockets, for this user only."""
+    made = tempfile.mkdtemp(prefix="transceiver-")
+    if len(os.fsencode(made)) > MAX_RUN_DIR_BYTES:
+        os.rmdir(made)
+        made = tempfile.mkdtemp(prefix="transceiver-", dir="/tmp")
+    return Path(made)

@@ -1,0 +1,414 @@
+"""`transceiver serve` with stock aiortc clients, directly: sound, events, HTTP, ends."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.support.calls import CALLS_PATH, bare, make_call, post_offer, stock_call, until
+from tests.support.offers import CHROMIUM, changed, split, without
+from tests.support.process import Process, Processes
+
+OPEN = "transceiver_sessions"
+
+
+@pytest.fixture(scope="module")
+def server(module_processes: Processes) -> Process:
+    """Two processes that take packets without a relay."""
+    return module_processes.transceiver(
+        "serve", "--http=127.0.0.1:0", "--media=127.0.0.1:0", "--workers=2", "--direct",
+        "--log-format=json", "--drain-timeout=0.5",
+    )  # fmt: skip
+
+
+@pytest.fixture
+def base(server: Process) -> str:
+    return f"http://{server.listening('http')[0]}"
+
+
+@pytest.fixture
+async def http(base: str) -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(base) as session:
+        yield session
+
+
+async def stats_of(http: aiohttp.ClientSession, location: str) -> dict[str, Any]:
+    async with http.get(f"{location}/stats") as response:
+        body: dict[str, Any] = await response.json()
+        assert response.status == 200, body
+        return body
+
+
+async def closed(http: aiohttp.ClientSession, location: str, timeout_s: float = 30.0) -> str:
+    """The recorded reason, once the call has ended."""
+
+    async def reason() -> object:
+        return (await stats_of(http, location))["close_reason"]
+
+    return str(await until(reason, timeout_s))
+
+
+async def metrics_of(http: aiohttp.ClientSession) -> dict[tuple[str, str], float]:
+    async with http.get("/metrics") as response:
+        text = await response.text()
+    return {
+        (sample.name, ",".join(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+# Sound and events
+
+
+async def test_a_stock_client_hears_itself_and_gets_session_created(
+    base: str, http: aiohttp.ClientSession
+) -> None:
+    async with stock_call(base) as call:
+        await call.wait()
+        assert call.events[0]["type"] == "session.created"
+        updated = await call.ask(
+            {"type": "session.update", "session": {"type": "realtime", "instructions": "hi"}}
+        )
+        assert updated["type"] == "session.updated"
+        await asyncio.sleep(1)
+        stats = await stats_of(http, call.location)
+        assert call.loud_frames >= 40
+    assert stats["state"] == "connected"
+    assert stats["close_reason"] is None
+    assert stats["codec"] == "opus"
+    assert list(stats["timeline_ms"]) == [
+        "answer", "ice", "dtls", "channel", "first_audio_in", "first_audio_out",
+    ]  # fmt: skip
+    at = stats["timeline_ms"]
+    assert 0 < at["answer"] < at["ice"] < at["dtls"] < at["channel"]
+    assert at["dtls"] < at["first_audio_in"] < at["first_audio_out"]
+    assert stats["packets_in"] >= 45
+    assert stats["packets_out"] >= 45
+    assert stats["bytes_in"] == stats["bytes_out"] > 1_000
+    assert stats["flow"]["proxy"] == stats["transceiver"]["media"]
+    assert stats["ingress"]["addresses"] == [stats["transceiver"]["media"]]
+    assert stats["loss"] == 0
+    assert await closed(http, call.location) in ("sctp_abort", "dtls_close_notify")
+
+
+async def test_rtt_and_loss_are_known_at_both_ends(base: str, http: aiohttp.ClientSession) -> None:
+    async with stock_call(base) as call:
+        await call.wait()
+
+        async def ours() -> Any:
+            stats = await stats_of(http, call.location)
+            return stats if stats["rtt_ms"] is not None else None
+
+        async def theirs() -> list[Any]:
+            reports = (await call.connection.getStats()).values()
+            return [
+                report
+                for report in reports
+                if report.type == "remote-inbound-rtp" and report.roundTripTime is not None
+            ]
+
+        stats, remote = await until(ours), await until(theirs)
+    assert 0 <= stats["rtt_ms"] < 1_000
+    assert stats["loss_out"] == 0
+    assert 0 <= remote[0].roundTripTime < 1
+
+
+@pytest.mark.parametrize(("payload_type", "codec"), [("0", "PCMU"), ("8", "PCMA")])
+async def test_g711_clients_echo_too(
+    base: str, http: aiohttp.ClientSession, payload_type: str, codec: str
+) -> None:
+    async with stock_call(base, codec=payload_type) as call:
+        await call.wait()
+        assert (await stats_of(http, call.location))["codec"] == codec
+
+
+@pytest.mark.parametrize("query", ["?dcid=0", ""])
+async def test_a_negotiated_channel(base: str, query: str) -> None:
+    async with stock_call(base, channel="negotiated", query=query) as call:
+        await call.wait()
+        assert call.events[0]["type"] == "session.created"
+        assert (await call.ask({"type": "response.create"}))["type"] == "response.created"
+
+
+async def test_an_offer_of_audio_only(base: str, http: aiohttp.ClientSession) -> None:
+    async with stock_call(base, channel=None) as call:
+        await call.wait(events=False)
+        assert (await stats_of(http, call.location))["timeline_ms"]["channel"] is None
+
+
+async def test_a_listener_gets_reports_but_no_sound(base: str, http: aiohttp.ClientSession) -> None:
+    async with stock_call(base, audio=False) as call:
+        await call.wait(audio=False)
+        before = call.packets_received()
+        await asyncio.sleep(1.2)
+        assert call.packets_received() - before >= 3, "something at least every 400 ms"
+        assert (await stats_of(http, call.location))["packets_out"] == 0
+
+
+# Ends
+
+
+@pytest.mark.parametrize(("end", "reason"), [("delete", "client_close"), ("hangup", "hangup")])
+async def test_http_ends_a_call_and_the_client_is_told(
+    base: str, http: aiohttp.ClientSession, end: str, reason: str
+) -> None:
+    async with stock_call(base) as call:
+        await call.wait()
+        ask = (
+            http.delete(call.location) if end == "delete" else http.post(f"{call.location}/hangup")
+        )
+        async with ask as response:
+            assert response.status == 200
+            assert await response.read() == b""
+
+        async def told() -> bool:
+            return call.connection.connectionState == "closed"
+
+        await until(told)
+    assert await closed(http, call.location) == reason
+    async with http.delete(call.location) as response:
+        assert response.status == 404
+
+
+async def test_closing_the_channel_ends_the_call(base: str, http: aiohttp.ClientSession) -> None:
+    async with stock_call(base) as call:
+        await call.wait()
+        assert call.channel is not None
+        call.channel.close()
+        assert await closed(http, call.location) == "channel_closed"
+
+
+async def test_a_call_can_be_ended_before_anything_happened(http: aiohttp.ClientSession) -> None:
+    _, _, location = await post_offer(http, CHROMIUM)
+    assert (await stats_of(http, location))["state"] == "new"
+    async with http.delete(location) as response:
+        assert response.status == 200
+    assert await closed(http, location) == "client_close"
+
+
+# The HTTP side
+
+
+async def test_siblings_serve_each_others_calls(base: str, http: aiohttp.ClientSession) -> None:
+    """One keep-alive connection reaches calls of both processes."""
+    locations = []
+    for _ in range(24):
+        async with aiohttp.ClientSession(base) as fresh:
+            locations.append((await post_offer(fresh, CHROMIUM))[2])
+    owners = {(await stats_of(http, one))["transceiver"]["process"] for one in locations}
+    assert owners == {0, 1}
+    for one in locations:
+        async with http.patch(
+            one, data=b"", headers={"Content-Type": "application/trickle-ice-sdpfrag"}
+        ) as response:
+            assert response.status == 204
+        async with http.delete(one) as response:
+            assert response.status == 200
+    assert {await closed(http, one) for one in locations} == {"client_close"}
+
+
+async def test_the_response_to_an_offer(http: aiohttp.ClientSession) -> None:
+    async with http.post(
+        CALLS_PATH, data=CHROMIUM, headers={"Content-Type": "application/sdp; charset=utf-8"}
+    ) as response:
+        assert response.status == 201
+        assert response.content_type == "application/sdp"
+        assert response.headers["Location"].startswith(f"{CALLS_PATH}/rtc_")
+        assert response.headers["Server-Timing"].startswith("answer;dur=")
+        assert response.headers["Access-Control-Allow-Origin"] == "*"
+        assert "Location" in response.headers["Access-Control-Expose-Headers"]
+        assert (await response.text()).startswith("v=0\r\n")
+    async with http.delete(response.headers["Location"]) as response:
+        assert response.status == 200
+
+
+@pytest.mark.parametrize("path", [CALLS_PATH, "/v1/realtime", "/v1/realtime?model=gpt-realtime"])
+async def test_all_paths_take_an_offer(http: aiohttp.ClientSession, path: str) -> None:
+    status, _, location = await post_offer(http, CHROMIUM, path=path)
+    assert (status, location[:18]) == (201, CALLS_PATH)
+    await (await http.delete(location)).read()
+
+
+async def test_offers_in_forms_and_json(http: aiohttp.ClientSession) -> None:
+    form = aiohttp.FormData()
+    form.add_field("sdp", CHROMIUM, content_type="application/sdp")
+    form.add_field("session", '{"type": "realtime"}', content_type="application/json")
+    with aiohttp.MultipartWriter("form-data") as named:
+        part = named.append(CHROMIUM, {"Content-Type": "application/sdp"})
+        part.set_content_disposition("form-data", name="sdp", filename="sdp")
+    for body in ({"data": form}, {"data": named}, {"json": {"sdp": CHROMIUM, "session": {}}}):
+        async with http.post(CALLS_PATH, **body) as response:
+            assert response.status == 201, await response.text()
+            await (await http.delete(response.headers["Location"])).read()
+
+
+async def test_the_preflight_of_a_stock_sdk(http: aiohttp.ClientSession) -> None:
+    async with http.options(
+        CALLS_PATH,
+        headers={
+            "Origin": "https://app.example",
+            "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": "authorization,content-type,x-openai-agents-sdk",
+        },
+    ) as response:
+        assert response.status == 204
+        allowed = response.headers["Access-Control-Allow-Headers"].replace(" ", "").split(",")
+        assert {"authorization", "content-type", "x-openai-agents-sdk"} <= set(allowed)
+        assert "DELETE" in response.headers["Access-Control-Allow-Methods"]
+        assert int(response.headers["Access-Control-Max-Age"]) > 0
+        assert response.headers["Accept-Post"] == "application/sdp"
+
+
+SESSION, AUDIO, DATA = split(CHROMIUM)
+SDP = "application/sdp"
+BAD: dict[str, tuple[str, bytes, int]] = {
+    "empty": (SDP, b"", 400),
+    "truncated": (SDP, CHROMIUM[:300].encode(), 422),
+    "1 MB": (SDP, b"v=0\r\n" + b"a=x\r\n" * 200_000, 413),
+    "1 MB line": (SDP, b"v=0\r\ns=" + b"x" * 1_000_000, 413),
+    "just under the limit": (SDP, b"v=0\r\n" + b"m=audio 9 RTP/SAVPF 0\r\n" * 2_500, 400),
+    "long lines under the limit": (SDP, (CHROMIUM + "a=" + "x:" * 30_000).encode(), 400),
+    "not SDP": (SDP, b"<html></html>", 400),
+    "binary": (SDP, bytes(range(256)), 400),
+    "no audio": (SDP, (changed(SESSION, "BUNDLE 0 1", "BUNDLE 1") + DATA).encode(), 422),
+    "no fingerprint": (SDP, without(CHROMIUM, "a=fingerprint").encode(), 400),
+    "sha-1 only": (SDP, changed(CHROMIUM, "fingerprint:sha-256", "fingerprint:sha-1").encode(), 422),
+    "holdconn": (SDP, changed(CHROMIUM, "setup:actpass", "setup:holdconn").encode(), 422),
+    "ice-lite": (SDP, (SESSION + "a=ice-lite\r\n" + AUDIO + DATA).encode(), 422),
+    "short ufrag": (SDP, changed(CHROMIUM, "ufrag:jbUj", "ufrag:7ia").encode(), 400),
+    "wrong type": ("text/plain", CHROMIUM.encode(), 415),
+    "no type": ("", CHROMIUM.encode(), 415),
+    "an answer as JSON": (
+        "application/json", json.dumps({"type": "answer", "sdp": CHROMIUM}).encode(), 400,
+    ),
+    "odd JSON": ("application/json", b"[" * 100_000, 400),
+    "JSON without sdp": ("application/json", b'{"sdp": 1}', 400),
+    "a form that is none": ("multipart/form-data; boundary=x", b"--y\r\n", 400),
+    "a form without boundary": ("multipart/form-data", b"--y\r\n", 400),
+    "a form with an unknown part": (
+        "multipart/form-data; boundary=x",
+        b'--x\r\nContent-Disposition: form-data; name="evil"\r\n\r\n1\r\n--x--\r\n', 400,
+    ),
+    "a form without sdp": (
+        "multipart/form-data; boundary=x",
+        b'--x\r\nContent-Disposition: form-data; name="session"\r\n\r\n{}\r\n--x--\r\n', 400,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "body", "status"), BAD.values(), ids=BAD)
+async def test_bad_offers_get_a_clear_error_at_once(
+    http: aiohttp.ClientSession, kind: str, body: bytes, status: int
+) -> None:
+    before = await metrics_of(http)
+    headers = {"Content-Type": kind} if kind else {}
+    started_s = time.perf_counter()
+    async with http.post(
+        CALLS_PATH, data=body, headers=headers, skip_auto_headers=["Content-Type"]
+    ) as response:
+        error = (await response.json())["error"]
+        elapsed_s = time.perf_counter() - started_s
+    assert response.status == status, error
+    assert set(error) == {"message", "type", "code", "param"}
+    assert error["type"] == "invalid_request_error"
+    assert 10 < len(error["message"]) < 200
+    assert response.headers["Access-Control-Allow-Origin"] == "*"
+    assert elapsed_s < 0.5, "50 ms, with room for a busy machine"
+    after = await metrics_of(http)
+    assert after[("transceiver_calls_total", "")] == before[("transceiver_calls_total", "")]
+    refused = [
+        value - before[key]
+        for key, value in after.items()
+        if key[0] == "transceiver_offers_refused_total"
+    ]
+    assert sum(refused) == 1
+
+
+async def test_a_compressed_body_is_not_inflated(http: aiohttp.ClientSession) -> None:
+    bomb = gzip.compress(b"v=0\r\n" + bytes(50_000_000))
+    async with http.post(
+        CALLS_PATH, data=bomb, headers={"Content-Type": SDP, "Content-Encoding": "gzip"}
+    ) as response:
+        assert response.status == 415
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/nope", 404),
+        ("PUT", CALLS_PATH, 405),
+        ("DELETE", f"{CALLS_PATH}/rtc_forged", 404),
+        ("POST", f"{CALLS_PATH}/{'x' * 84}/hangup", 404),
+        ("GET", f"{CALLS_PATH}/rtc_{'a' * 80}/stats", 404),
+        ("GET", f"{CALLS_PATH}/rtc_{'a' * 80}", 404),
+        ("PATCH", f"{CALLS_PATH}/rtc_{'a' * 80}", 415),
+        ("GET", CALLS_PATH, 204),
+        ("GET", "/healthz", 200),
+        ("GET", "/readyz", 200),
+        ("GET", "/", 404),
+    ],
+)
+async def test_other_requests(
+    http: aiohttp.ClientSession, method: str, path: str, status: int
+) -> None:
+    async with http.request(method, path) as response:
+        assert response.status == status
+        if status >= 400:
+            assert (await response.json())["error"]["message"]
+
+
+async def test_bad_offers_leave_other_calls_alone(base: str, http: aiohttp.ClientSession) -> None:
+    async with stock_call(base) as call:
+        await call.wait()
+        before = call.frames
+        async with asyncio.timeout(30):
+            for _ in range(3):
+                await asyncio.gather(
+                    *(
+                        post_offer(http, body.decode("latin-1"))
+                        for kind, body, _ in BAD.values()
+                        if kind == SDP
+                    )
+                )
+        await asyncio.sleep(0.5)
+        assert call.frames - before >= 20
+        assert call.connection.connectionState == "connected"
+
+
+async def test_metrics_speak_for_the_pool(base: str, http: aiohttp.ClientSession) -> None:
+    async with stock_call(base) as call:
+        await call.wait()
+        seen = [await metrics_of(http) for _ in range(2)]
+        async with aiohttp.ClientSession(base) as other:
+            seen.append(await metrics_of(other))
+    for metrics in seen:
+        assert metrics[("transceiver_sessions", "connected")] >= 1
+        assert metrics[("transceiver_processes", "")] == 2
+    for stage in ("answer", "ice", "dtls", "channel", "first_audio_in", "first_audio_out"):
+        assert seen[0][("transceiver_setup_seconds_count", stage)] >= 1
+
+
+async def test_nothing_is_left_behind(base: str, http: aiohttp.ClientSession) -> None:
+    async def place() -> None:
+        call = make_call()
+        await call.connection.setLocalDescription(await call.connection.createOffer())
+        _, _, location = await post_offer(http, bare(call.connection.localDescription.sdp))
+        await (await http.delete(location)).read()
+        await call.connection.close()
+
+    await asyncio.gather(*(place() for _ in range(10)))
+
+    async def none_open() -> bool:
+        metrics = await metrics_of(http)
+        return not any(value for (name, _), value in metrics.items() if name == OPEN)
+
+    await until(none_open)

@@ -1,0 +1,249 @@
+"""The pool of `transceiver serve`: limits, drains, deaths, leaks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.integration.test_transceiver_calls import closed, metrics_of, stats_of
+from tests.support.calls import post_offer, stock_call, until
+from tests.support.offers import CHROMIUM
+from tests.support.process import Process, Processes
+
+Serve = Callable[..., tuple[Process, str]]
+
+
+@pytest.fixture
+def serve(processes: Processes) -> Serve:
+    """Starts a server of two processes; returns it and its origin."""
+
+    def start(*arguments: str, env: dict[str, str] | None = None) -> tuple[Process, str]:
+        server = processes.transceiver(
+            "serve", "--http=127.0.0.1:0", "--media=127.0.0.1:0", "--workers=2", "--direct",
+            "--log-format=json", "--drain-timeout=0.5", *arguments, env=env,
+        )  # fmt: skip
+        return server, f"http://{server.listening('http')[0]}"
+
+    return start
+
+
+def children(pid: int) -> list[int]:
+    """The processes of a pool."""
+    listing = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(item) for item in listing.split()]
+
+
+async def place(base: str) -> tuple[int, str]:
+    """One offer over a TCP connection of its own."""
+    async with aiohttp.ClientSession(base) as http:
+        status, _, location = await post_offer(http, CHROMIUM)
+        return status, location
+
+
+async def test_max_sessions_counts_the_whole_pool_and_frees_places(serve: Serve) -> None:
+    _, base = serve("--max-sessions=5")
+    placed = await asyncio.gather(*(place(base) for _ in range(20)))
+    taken = [location for status, location in placed if status == 201]
+    assert len(taken) == 5
+    async with aiohttp.ClientSession(base) as http:
+        async with http.post(
+            "/v1/realtime/calls", data=CHROMIUM, headers={"Content-Type": "application/sdp"}
+        ) as response:
+            assert response.status == 503
+            assert int(response.headers["Retry-After"]) > 0
+            assert (await response.json())["error"]["code"] == "session_limit"
+        for location in taken:
+            assert (await http.delete(location)).status == 200
+    assert [status for status, _ in [await place(base) for _ in range(5)]] == [201] * 5
+    assert (await place(base))[0] == 503
+
+
+@pytest.mark.slow
+async def test_a_call_that_never_connects_ends_after_15_s(serve: Serve) -> None:
+    _, base = serve()
+    _, location = await place(base)
+    started_s = time.monotonic()
+    async with aiohttp.ClientSession(base) as http:
+        assert await closed(http, location) == "connect_timeout"
+    assert 14 < time.monotonic() - started_s < 25
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_without_calls_a_signal_ends_the_pool_at_once(serve: Serve, signum: signal.Signals) -> None:
+    server, _ = serve()
+    started_s = time.monotonic()
+    assert server.stop(signum) == 0
+    assert time.monotonic() - started_s < 10, "2 s, with room for a busy machine"
+    assert server.events("stopped")
+
+
+async def test_a_drain_takes_no_calls_and_waits_for_the_others(serve: Serve) -> None:
+    server, base = serve("--drain-timeout=60")
+    async with stock_call(base) as call, aiohttp.ClientSession(base) as http:
+        await call.wait()
+        os.kill(server.pid, signal.SIGTERM)
+
+        async def refused() -> bool:
+            return (await place(base))[0] == 503
+
+        await until(refused)
+        async with http.get("/readyz") as response:
+            assert response.status == 503
+        async with http.get("/healthz") as response:
+            assert response.status == 200
+        before = call.frames
+        await asyncio.sleep(1)
+        assert call.frames - before > 20, "the call goes on"
+        assert (await stats_of(http, call.location))["state"] == "connected"
+        assert (await http.delete(call.location)).status == 200
+    assert await asyncio.to_thread(server.wait) == 0
+
+
+async def test_a_drain_ends_calls_when_its_time_is_up(serve: Serve) -> None:
+    server, base = serve()
+    async with stock_call(base) as call:
+        await call.wait()
+        os.kill(server.pid, signal.SIGTERM)
+        assert await asyncio.to_thread(server.wait) == 0
+
+        async def told() -> bool:
+            return call.connection.connectionState == "closed"
+
+        await until(told, timeout_s=10)
+    assert [event["reason"] for event in server.events("call_ended")] == ["shutdown"]
+
+
+async def test_a_second_signal_ends_at_once(serve: Serve) -> None:
+    server, base = serve("--drain-timeout=60")
+    async with stock_call(base) as call:
+        await call.wait()
+        pids = children(server.pid)
+        os.kill(server.pid, signal.SIGTERM)
+        await asyncio.to_thread(server.wait_event, "draining")
+        os.kill(server.pid, signal.SIGTERM)
+        started_s = time.monotonic()
+        assert await asyncio.to_thread(server.wait) == 128 + signal.SIGTERM
+        assert time.monotonic() - started_s < 10
+    assert not [pid for pid in pids if _alive(pid)]
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+async def test_e26_a_killed_process_is_replaced_and_the_others_go_on(serve: Serve) -> None:
+    server, base = serve()
+    async with AsyncExitStack() as stack, aiohttp.ClientSession(base) as http:
+        calls = [await stack.enter_async_context(stock_call(base)) for _ in range(6)]
+        await asyncio.gather(*(call.wait() for call in calls))
+        owners = [(await stats_of(http, call.location))["transceiver"]["pid"] for call in calls]
+        victim = owners[0]
+        others = [call for call, pid in zip(calls, owners, strict=True) if pid != victim]
+        before = [call.frames for call in others]
+        os.kill(victim, signal.SIGKILL)
+        ended = await asyncio.to_thread(server.wait_event, "process_ended")
+        assert ended["status"] == -signal.SIGKILL
+
+        async def restarted() -> bool:
+            async with aiohttp.ClientSession(base) as fresh:
+                return (await metrics_of(fresh))["transceiver_processes", ""] == 2
+
+        await until(restarted)
+        await asyncio.sleep(0.5)
+        assert all(call.frames > count for call, count in zip(others, before, strict=True))
+        async with (
+            aiohttp.ClientSession(base) as fresh,
+            fresh.get(f"{calls[0].location}/stats") as response,
+        ):
+            assert response.status == 404
+        async with aiohttp.ClientSession(base) as fresh:
+            metrics = await metrics_of(fresh)
+        assert metrics["transceiver_worker_restarts_total", ""] == 1
+        assert metrics["transceiver_sessions", "connected"] == len(others)
+        statuses = [(await place(base))[0] for _ in range(6)]
+        assert statuses == [201] * 6
+
+
+def test_processes_end_with_their_supervisor(serve: Serve) -> None:
+    server, _ = serve()
+    pids = children(server.pid)
+    assert len(pids) == 2
+    os.kill(server.pid, signal.SIGKILL)
+    deadline_s = time.monotonic() + 20
+    while any(_alive(pid) for pid in pids):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+
+
+def test_a_pool_that_is_stopped_leaves_no_directory(serve: Serve, tmp_path: Path) -> None:
+    server, _ = serve(env={"TMPDIR": str(tmp_path)})
+    (directory,) = tmp_path.glob("transceiver-*")
+    assert directory.stat().st_mode & 0o777 == 0o700
+    server.stop()
+    assert not directory.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_f11_clients_that_vanish_are_noticed_and_cost_nothing(serve: Serve) -> None:
+    """No goodbye: their sockets close without a word. Consent ends them 30 to 40 s later."""
+    _, base = serve()
+    async with aiohttp.ClientSession(base) as http:
+        locations = []
+        async with AsyncExitStack() as stack:
+            calls = [await stack.enter_async_context(stock_call(base)) for _ in range(4)]
+            await asyncio.gather(*(call.wait() for call in calls))
+            for call in calls:
+                locations.append(call.location)
+                call.vanish()
+            started_s = time.monotonic()
+            reasons = [await closed(http, location, timeout_s=60) for location in locations]
+            elapsed_s = time.monotonic() - started_s
+        assert reasons == ["consent_expired"] * 4
+        assert 25 < elapsed_s < 45
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_f11_many_calls_leave_no_descriptor_and_no_memory(serve: Serve) -> None:
+    server, base = serve()
+    pids = children(server.pid)
+
+    async def round_of_calls() -> None:
+        async with AsyncExitStack() as stack:
+            calls = [await stack.enter_async_context(stock_call(base)) for _ in range(10)]
+            await asyncio.gather(*(call.wait(audio=False) for call in calls))
+
+    def weight() -> tuple[int, int]:
+        descriptors = sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in pids)
+        resident = sum(
+            int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4_096 for pid in pids
+        )
+        return descriptors, resident
+
+    await round_of_calls()
+    before = weight()
+    for _ in range(6):
+        await round_of_calls()
+    async with aiohttp.ClientSession(base) as http:
+
+        async def none_open() -> bool:
+            metrics = await metrics_of(http)
+            return metrics["transceiver_sessions", "connected"] == 0
+
+        await until(none_open)
+    await asyncio.sleep(1)
+    after = weight()
+    assert after[0] <= before[0] + 2
+    assert after[1] - before[1] < 30_000_000
