@@ -21,17 +21,23 @@ SERVER_COMPLETE = (
     "Object.values(voiceRelay.call.server?.timeline_ms ?? {x: null}).every((ms) => ms !== null)"
 )
 
+# A report may be missing at first: browsers hand out statistics that are up to 50 ms old.
 READING = """(async () => {
-  const reports = [...(await voiceRelay.call.connection.getStats()).values()];
-  const inbound = reports.find((report) => report.type === "inbound-rtp");
-  const outbound = reports.find((report) => report.type === "outbound-rtp");
-  return {
-    at_ms: inbound.timestamp,
-    received: inbound.packetsReceived,
-    sent: outbound.packetsSent,
-    lost: inbound.packetsLost,
-    energy: inbound.totalAudioEnergy,
-  };
+  for (;;) {
+    const reports = [...(await voiceRelay.call.connection.getStats()).values()];
+    const inbound = reports.find((report) => report.type === "inbound-rtp");
+    const outbound = reports.find((report) => report.type === "outbound-rtp");
+    if (inbound && outbound) {
+      return {
+        at_ms: inbound.timestamp,
+        received: inbound.packetsReceived,
+        sent: outbound.packetsSent,
+        lost: inbound.packetsLost,
+        energy: inbound.totalAudioEnergy,
+      };
+    }
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
 })()"""
 
 SHOWN = """({
