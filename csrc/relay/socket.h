@@ -3,9 +3,7 @@
  * 1. All memory is allocated when a socket is made; receiving and sending allocate nothing.
  * 2. A datagram is received whole or not at all: what is longer than its slot is told apart
  *    (MSG_TRUNC) and never forwarded. No WebRTC datagram comes near VR_DATAGRAM_MAX_BYTES.
- * 3. A send error costs one datagram: it is counted by its reason and the batch goes on after it.
- *    Only a full send buffer (EAGAIN) defers: what is left is copied into a bounded backlog, sent
- *    in order once the socket is writable, and dropped when the backlog is full.
+ * 3. A send error costs one datagram, a full send buffer delays a bounded number (sender.h).
  * 4. IPv4 and IPv6 meet here only: above this file every address is a struct vr_addr. Scope ids
  *    are not kept, so a link-local client of a wildcard socket gets no answer.
  * 5. IP_RECVERR stays off: with it, an ICMP error for one peer fails the next send to another.
@@ -29,7 +27,6 @@ enum {
     VR_SLOT_PAYLOAD_OFFSET = 48,  /* 8-aligned, so the SPP header before it starts at 2 mod 8 */
     VR_SLOT_HEADER_OFFSET = VR_SLOT_PAYLOAD_OFFSET - VR_SPP_BYTES,
     VR_SLOT_BYTES = 2112, /* an odd number of cache lines: slots do not share cache sets */
-    VR_BACKLOG_MAX = 256, /* datagrams that wait for a full send buffer */
 };
 
 _Static_assert(VR_SLOT_PAYLOAD_OFFSET + VR_DATAGRAM_MAX_BYTES <= VR_SLOT_BYTES, "a slot holds it");

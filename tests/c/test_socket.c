@@ -1,6 +1,6 @@
 #define _GNU_SOURCE
 #include "net_check.h"
-#include "relay/socket.h"
+#include "relay/sender.h"
 
 #include <errno.h>
 #include <sys/syscall.h>

@@ -1,5 +1,5 @@
-/* A send buffer that is really full: on a tap device of a network namespace of its own, datagrams
- * wait for the answer to an ARP request that the test holds back, and keep the buffer full. */
+/* What a network device does to a socket: a full send buffer and a small MTU, for real. The device
+ * is a tap in a network namespace of its own; who reads its frames decides what happens to them. */
 #define _GNU_SOURCE
 #include "net_check.h"
 #include "relay/socket.h"
@@ -25,7 +25,7 @@ static bool set_address(int control, const char *device, unsigned long request, 
 }
 
 /* A tap device with 10.9.0.1/24 in a new network namespace, or -1 when this process may not. */
-static int open_tap(void) {
+static int open_tap(int mtu) {
     struct ifreq interface = {.ifr_name = "vrtap", .ifr_flags = IFF_TAP | IFF_NO_PI};
     if (unshare(CLONE_NEWNET) < 0 && unshare(CLONE_NEWUSER | CLONE_NEWNET) < 0)
         return -1;
@@ -34,6 +34,9 @@ static int open_tap(void) {
     if (tap < 0 || ioctl(tap, TUNSETIFF, &interface) < 0 ||
         !set_address(control, "vrtap", SIOCSIFADDR, "10.9.0.1") ||
         !set_address(control, "vrtap", SIOCSIFNETMASK, "255.255.255.0"))
+        return -1;
+    interface.ifr_mtu = mtu;
+    if (ioctl(control, SIOCSIFMTU, &interface) < 0)
         return -1;
     interface.ifr_flags = IFF_UP | IFF_RUNNING;
     if (ioctl(control, SIOCSIFFLAGS, &interface) < 0)
@@ -68,51 +71,93 @@ static void answer_arp(int tap) {
     CHECK_EQ(write(tap, reply, sizeof reply), sizeof reply);
 }
 
-static void check_backpressure(int tap) {
-    static uint8_t data[DATAGRAMS][400];
-    int small = 1, fd = open_udp("0.0.0.0");
-    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
-    struct vr_slots *slots = vr_slots_new();
-    struct vr_socket_config config = {.fd = fd, .side = VR_SIDE_INTERNAL, .slots = slots};
-    struct vr_socket *socket = vr_socket_new(&config);
-    struct vr_stats stats = {0};
+struct fixture {
+    int fd;
+    struct vr_slots *slots;
+    struct vr_socket *socket;
+    struct vr_stats stats;
+};
+
+static void open_fixture(struct fixture *f) {
+    memset(f, 0, sizeof *f);
+    f->fd = open_udp("0.0.0.0");
+    f->slots = vr_slots_new();
+    struct vr_socket_config config = {.fd = f->fd, .side = VR_SIDE_INTERNAL, .slots = f->slots};
+    f->socket = vr_socket_new(&config);
+}
+
+static void queue_datagrams(struct fixture *f, unsigned count, uint32_t bytes) {
+    static uint8_t data[DATAGRAMS][1400];
     struct vr_hop hop = {.side = VR_SIDE_INTERNAL, .destination = addr_of("10.9.0.2", 4000)};
-    for (unsigned i = 0; i < DATAGRAMS; i++) {
+    for (unsigned i = 0; i < count; i++) {
         data[i][0] = (uint8_t)i;
-        vr_socket_queue(socket, data[i], sizeof data[i], &hop, &stats);
+        vr_socket_queue(f->socket, data[i], bytes, &hop, &f->stats);
     }
-    vr_socket_flush(socket, &stats);
-    uint64_t sent = stats.side[VR_SIDE_INTERNAL].tx_packets;
-    CHECK(sent > 0 && sent < DATAGRAMS);
-    CHECK(vr_socket_blocked(socket));
-    struct pollfd writable = {.fd = fd, .events = POLLOUT};
+}
+
+static void check_sent(struct fixture *f, unsigned count) {
+    CHECK_EQ(f->stats.side[VR_SIDE_INTERNAL].tx_packets, count);
+    for (unsigned i = 0; i < VR_DROPS; i++)
+        CHECK_EQ(f->stats.drop[i], 0);
+}
+
+static void close_fixture(struct fixture *f) {
+    vr_socket_free(f->socket);
+    vr_slots_free(f->slots);
+    close(f->fd);
+}
+
+/* Datagrams wait for the answer to an ARP request, which the test holds back: they fill the buffer. */
+static void check_backpressure(int tap) {
+    int small = 1;
+    struct fixture f;
+    open_fixture(&f);
+    setsockopt(f.fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
+    queue_datagrams(&f, DATAGRAMS, 400);
+    vr_socket_flush(f.socket, &f.stats);
+    CHECK(f.stats.side[VR_SIDE_INTERNAL].tx_packets < DATAGRAMS);
+    CHECK(vr_socket_blocked(f.socket));
+    struct pollfd writable = {.fd = f.fd, .events = POLLOUT};
     CHECK_EQ(poll(&writable, 1, 0), 0);
 
     answer_arp(tap);
-    for (unsigned turns = 0; vr_socket_blocked(socket) && turns < DATAGRAMS; turns++) {
+    for (unsigned turns = 0; vr_socket_blocked(f.socket) && turns < DATAGRAMS; turns++) {
         CHECK_EQ(poll(&writable, 1, 2000), 1);
-        vr_socket_flush_backlog(socket, &stats);
+        vr_socket_flush_backlog(f.socket, &f.stats);
     }
-    CHECK_EQ(stats.side[VR_SIDE_INTERNAL].tx_packets, DATAGRAMS);
-    CHECK_EQ(stats.drop[VR_DROP_SEND_BUSY], 0);
+    check_sent(&f, DATAGRAMS);
     for (unsigned i = 0; i < DATAGRAMS; i++) {
         uint8_t frame[1600] = {0};
         CHECK_EQ(read_frame(tap, ETHERTYPE_IP, frame, sizeof frame),
-                 ETHERNET_BYTES + IP_BYTES + UDP_BYTES + sizeof data[i]);
+                 ETHERNET_BYTES + IP_BYTES + UDP_BYTES + 400);
         CHECK_EQ(frame[ETHERNET_BYTES + IP_BYTES + UDP_BYTES], i);
     }
-    vr_socket_free(socket);
-    vr_slots_free(slots);
-    close(fd);
+    close_fixture(&f);
 }
 
-TEST(a_full_send_buffer_keeps_the_order_and_loses_nothing) {
+/* The kernel refuses the run for its segments' size, and takes and fragments the single datagrams. */
+static void check_small_mtu(int tap) {
+    struct fixture f;
+    open_fixture(&f);
+    queue_datagrams(&f, 5, 1350);
+    vr_socket_flush(f.socket, &f.stats);
+    check_sent(&f, 5);
+    answer_arp(tap);
+    for (unsigned i = 0; i < 10; i++) {
+        uint8_t frame[1600];
+        ssize_t bytes = read_frame(tap, ETHERTYPE_IP, frame, sizeof frame);
+        CHECK(bytes > 0 && bytes <= ETHERNET_BYTES + 1280);
+    }
+    close_fixture(&f);
+}
+
+static void with_tap(int mtu, void (*check)(int tap)) {
     pid_t child = fork();
     if (child == 0) {
-        int tap = open_tap();
+        int tap = open_tap(mtu);
         if (tap < 0)
             _exit(SKIPPED);
-        check_backpressure(tap);
+        check(tap);
         _exit(check_failures > 0);
     }
     int status = -1;
@@ -121,4 +166,12 @@ TEST(a_full_send_buffer_keeps_the_order_and_loses_nothing) {
         printf("SKIPPED: no network namespace or no tap device here\n");
     else
         CHECK_EQ(status, 0);
+}
+
+TEST(a_full_send_buffer_keeps_the_order_and_loses_nothing) {
+    with_tap(1500, check_backpressure);
+}
+
+TEST(a_small_mtu_inside_fragments_and_loses_nothing) {
+    with_tap(1280, check_small_mtu);
 }
