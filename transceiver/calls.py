@@ -11,6 +11,7 @@ import asyncio
 import secrets
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from relay.wire.token import TokenCodec, TransceiverAddress
@@ -71,6 +72,7 @@ class Calls:
         agent: IceAgent,
         board: Board,
         row: int,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._place = place
         self._codec = codec
@@ -80,6 +82,7 @@ class Calls:
         self._agent = agent
         self._board = board
         self._row = row
+        self._clock = clock
         self._meter = Meter(board, row)
         self._calls: dict[str, Call] = {}
         self._ended: OrderedDict[str, Ended] = OrderedDict()
@@ -93,6 +96,7 @@ class Calls:
             identity,
             backend,
             self._traffic,
+            clock,
             on_stage=self._meter.reached,
             on_state=self._on_state,
         )
@@ -116,7 +120,7 @@ class Calls:
         self._emptied.clear()
         self._meter.moved(None, call.state, None)
         answer = write_answer(request.offer, local)
-        call.mark("answer", time.monotonic())
+        call.mark("answer", self._clock())
         get_logger().info("call_opened", call_id=call_id, codec=call.codec.name)
         return call, answer
 
@@ -135,7 +139,7 @@ class Calls:
 
     def tick(self) -> None:
         """Does what is due for every call."""
-        now_s = time.monotonic()
+        now_s = self._clock()
         self._board.beat(self._row)
         for call in list(self._calls.values()):
             call.tick(now_s)
@@ -190,7 +194,7 @@ class Calls:
         self._calls.pop(call.call_id, None)
         self._board.release(self._row)
         self._ended[call.call_id] = Ended(
-            call.principal, {**call.stats(), **self._place.about}, time.monotonic()
+            call.principal, {**call.stats(), **self._place.about}, self._clock()
         )
         if len(self._ended) > ENDED_MAX:
             self._ended.popitem(last=False)

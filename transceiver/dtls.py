@@ -4,8 +4,8 @@
    names asserted at import, so an upgrade fails at start and not in a call.
 2. Nothing here waits: datagrams go in, datagrams go out through `send`, time is an argument.
    aiortc's coroutines never suspend on this transport, so they are run to their end in place.
-3. `receive` and `unprotect` return whether the packet was authenticated, for the rules of the
-   socket. What a peer sends raises nothing.
+3. `receive` and `unprotect` tell whether the packet was authentic, for the rules of the socket.
+   What a peer sends raises nothing.
 4. No datagram sent is over MAX_DATAGRAM_BYTES. A flight that gets no reply is sent again after
    150 ms, 300 ms, ..., byte for byte; OpenSSL writes it anew after 1 s, 2 s, .... The handshake
    has 10 s.
@@ -156,18 +156,22 @@ class Dtls(RTCDtlsTransport):
         self._deadline_s = now_s + HANDSHAKE_DEADLINE_S
         self._handshake(now_s)
 
-    def receive(self, datagram: bytes, now_s: float) -> bool:
+    def receive(
+        self, datagram: bytes, now_s: float, on_authentic: Callable[[], None] = lambda: None
+    ) -> bool:
         """Takes one DTLS datagram. Returns whether it held a record that was decrypted; during
         the handshake whether it was taken at all (the caller vouches for its flow key).
+        `on_authentic` is called as soon as that is known, before anything is sent in reply.
         """
         if self.phase is Phase.HANDSHAKING:
+            on_authentic()
             self._ssl.bio_write(datagram)
             self._handshake(now_s)
-            self._drain()
+            self._drain(lambda: None)
             return True
         if self.phase is Phase.CONNECTED:
             self._ssl.bio_write(datagram)
-            return self._drain()
+            return self._drain(on_authentic)
         return False
 
     def poll(self, now_s: float) -> None:
@@ -283,18 +287,20 @@ class Dtls(RTCDtlsTransport):
             for item in self._fingerprints
         )
 
-    def _drain(self) -> bool:
+    def _drain(self, on_authentic: Callable[[], None]) -> bool:
         """Reads every record that OpenSSL holds; True when one of them was decrypted."""
         authenticated = False
         while self.phase is Phase.CONNECTED:
             try:
                 data = self._ssl.recv(65_536)
             except SSL.ZeroReturnError:
+                on_authentic()
                 authenticated = True
                 self.phase = Phase.CLOSED
                 break
             except SSL.Error:
                 break
+            on_authentic()
             authenticated = True
             if self._data_receiver is not None:
                 run(self._data_receiver._handle_data(data))

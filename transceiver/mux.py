@@ -36,16 +36,18 @@ IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class PacketHandler(Protocol):
-    """What a path's owner does with packets; True when they were authenticated."""
+    """A path's owner. It tells the agent of each authentic packet before it acts on it, so that
+    what it sends in reply goes back the same way, and returns whether the packet was authentic.
+    """
 
     def on_check(self, path: Path, now_s: float) -> None:
         """A check was answered on `path`."""
 
-    def on_dtls(self, datagram: bytes, now_s: float) -> bool:
-        """Takes a DTLS datagram of one of the session's flow keys."""
+    def on_dtls(self, datagram: bytes, path: Path, source: Source, now_s: float) -> bool:
+        """Takes a DTLS datagram that came from `source` on one of the session's paths."""
 
-    def on_media(self, datagram: bytes, now_s: float) -> bool:
-        """Takes an SRTP or SRTCP datagram of one of the session's flow keys."""
+    def on_media(self, datagram: bytes, path: Path, source: Source, now_s: float) -> bool:
+        """Takes an SRTP or SRTCP datagram that came so."""
 
 
 def open_socket(host: str, port: int) -> socket.socket:
@@ -118,9 +120,10 @@ class Mux:
             return False
         return True
 
-    def receive(self, datagram: bytes, address: tuple[Any, ...], local_ip: bytes | None) -> None:
+    def receive(
+        self, datagram: bytes, address: tuple[Any, ...], local_ip: bytes | None, now_s: float
+    ) -> None:
         """Handles one datagram from the socket."""
-        now_s = time.monotonic()
         wrapped = unwrap(datagram)
         if wrapped is not None:
             if not self._is_relay(address[0]):
@@ -160,7 +163,7 @@ class Mux:
                 self.drops["receive_failed"] += 1
                 return
             try:
-                self.receive(bytes(self._view[:size]), address, local_ip)
+                self.receive(bytes(self._view[:size]), address, local_ip, time.monotonic())
             except Exception:
                 # A fault of ours must not cost the datagrams behind it, nor fill the log.
                 self.drops["handler_failed"] += 1
@@ -184,12 +187,9 @@ class Mux:
             handler: PacketHandler = path.session.owner  # type: ignore[assignment]
             if is_dtls:
                 # Several may be in a handshake, and none can tell a foreign record from its own.
-                mine = handler.on_dtls(payload, now_s)
-            else:
-                mine = not taken and handler.on_media(payload, now_s)
-            if mine:
-                taken = True
-                self._agent.authenticated(path, source, now_s, media=True)
+                taken |= handler.on_dtls(payload, path, source, now_s)
+            elif handler.on_media(payload, path, source, now_s):
+                return
         if not taken:
             self.drops["not_authentic"] += 1
 

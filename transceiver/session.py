@@ -22,7 +22,7 @@ from .answer import Local
 from .auth import Principal
 from .backends.base import AudioFrame, Backend, Conversation, Event
 from .dtls import Dtls, Identity, Phase, Sctp
-from .ice import IceAgent, IceSession, Path
+from .ice import IceAgent, IceSession, Path, Source
 from .log import get_logger
 from .mux import Mux
 from .offer import Codec, Offer
@@ -100,6 +100,8 @@ class CallParts:
     identity: Identity
     backend: Backend
     traffic: Traffic
+    clock: Callable[[], float]
+    """Monotonic seconds."""
     on_stage: Callable[[str, float], None]
     """A stage of STAGES was reached, so many seconds after the offer."""
     on_state: Callable[[Call, CallState], None]
@@ -168,7 +170,7 @@ class Call:
         """See Line.send_audio."""
         if self.state is not CallState.CONNECTED or not self.offer.sends:
             return
-        now_s = time.monotonic()
+        now_s = self._parts.clock()
         packet = self._outgoing.packet(frame, now_s)
         datagram = self._dtls.protect(write_rtp(packet))
         if datagram is None or not self._transmit(datagram):
@@ -194,23 +196,29 @@ class Call:
             self._dtls.begin(now_s)
             self._follow_dtls(now_s)
 
-    def on_dtls(self, datagram: bytes, now_s: float) -> bool:
+    def on_dtls(self, datagram: bytes, path: Path, source: Source, now_s: float) -> bool:
         """A DTLS datagram from a validated path."""
-        authenticated = self._dtls.receive(datagram, now_s)
-        self._follow_dtls(now_s)
-        return authenticated
 
-    def on_media(self, datagram: bytes, now_s: float) -> bool:
+        def on_authentic() -> None:
+            self._parts.agent.authenticated(path, source, now_s, media=True)
+
+        authentic = self._dtls.receive(datagram, now_s, on_authentic)
+        self._follow_dtls(now_s)
+        return authentic
+
+    def on_media(self, datagram: bytes, path: Path, source: Source, now_s: float) -> bool:
         """An SRTP or SRTCP datagram from a validated path."""
         if is_rtcp(datagram):
             compound = self._dtls.unprotect_rtcp(datagram)
             if compound is None:
                 return False
+            self._parts.agent.authenticated(path, source, now_s, media=True)
             self._on_reports(compound, now_s)
             return True
         plain = self._dtls.unprotect(datagram)
         if plain is None:
             return False
+        self._parts.agent.authenticated(path, source, now_s, media=True)
         packet = read_rtp(plain)
         if packet is None or packet.payload_type != self.codec.payload_type or not packet.payload:
             return True
@@ -263,7 +271,7 @@ class Call:
             "call_ended",
             reason=reason,
             detail=detail or None,
-            seconds=round(time.monotonic() - self.offered_s, 3),
+            seconds=round(self._parts.clock() - self.offered_s, 3),
             packets_in=self.packets_in,
             packets_out=self.packets_out,
         )
@@ -300,7 +308,7 @@ class Call:
     # Inside
 
     def _transmit(self, datagram: bytes) -> bool:
-        path = self.ice.media_path(time.monotonic())
+        path = self.ice.media_path(self._parts.clock())
         if path is None:
             return False
         self._last_path = path
@@ -348,7 +356,7 @@ class Call:
             sctp.negotiate_channel()
 
     def _on_channel(self) -> None:
-        self.mark("channel", time.monotonic())
+        self.mark("channel", self._parts.clock())
         self._conversation.on_open()
 
     def _on_reports(self, compound: bytes, now_s: float) -> None:
