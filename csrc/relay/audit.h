@@ -39,8 +39,8 @@ struct vr_fault {
 };
 
 /* Looks at every slot. Returns how many faults there are, the first `capacity` of them in `faults`.
- * KEY, TWICE, BOTH_POOLS and OWNER are also what a writer that died may leave until the next one
- * has touched the entry (vr_flow_adopt); then none remains. About 30 ms for a million flows. */
+ * BOTH_POOLS alone is what a writer that died may leave: the half-open entry goes when the next
+ * writer first touches it (vr_flow_adopt). About 30 ms for a million flows. */
 size_t vr_table_audit(const struct vr_table *table, struct vr_fault *faults, size_t capacity);
 
 /* "it is established without an owner" */

@@ -4,31 +4,16 @@
 
 #include <string.h>
 
-/* Every store into shared memory goes through put() or publish(): the order of both is the whole
- * crash safety, and a test may stop the writer after any of them. */
-#ifndef VR_FLOW_STORED
-#define VR_FLOW_STORED()
-#define VR_FLOW_COPY(destination, source, bytes) memcpy(destination, source, bytes)
-#endif
-
-/* --- stores --- */
-
-static void put(void *destination, const void *source, size_t bytes) {
-    VR_FLOW_COPY(destination, source, bytes);
-    VR_FLOW_STORED();
-}
-
-/* Whatever was put before is there when this is seen; nothing put later is. */
+/* The order of stores is the whole crash safety: what was written before is there when this is seen,
+ * and nothing is there that is written later. */
 static void publish_tag(uint16_t *tag, uint16_t value) {
     __atomic_store_n(tag, value, __ATOMIC_RELEASE);
     __atomic_thread_fence(__ATOMIC_RELEASE);
-    VR_FLOW_STORED();
 }
 
 static void publish_valid(struct vr_flow *flow, unsigned valid) {
     __atomic_store_n(&flow->valid, (uint8_t)valid, __ATOMIC_RELEASE);
     __atomic_thread_fence(__ATOMIC_RELEASE);
-    VR_FLOW_STORED();
 }
 
 /* --- finding --- */
@@ -132,8 +117,8 @@ void vr_flow_insert(struct vr_table *table, uint32_t slot, uint64_t hash,
         vr_entry_token_check(table, &made.key, i, made_rest.token[i].sealed,
                              made_rest.token[i].check);
     }
-    put(&table->rest[slot], &made_rest, sizeof made_rest);
-    put(&table->flow[slot], &made, sizeof made);
+    memcpy(&table->rest[slot], &made_rest, sizeof made_rest);
+    memcpy(&table->flow[slot], &made, sizeof made);
     publish_tag(&table->tag[slot], vr_entry_tag(hash));
     table->counts[vr_flow_pool(table, slot)]++;
 }
@@ -151,8 +136,8 @@ void vr_flow_set_owner(struct vr_table *table, uint32_t slot, unsigned i,
     if (flow->valid & 1U << i)
         vr_flow_clear_owner(table, slot, i);
     vr_flow_set_token(table, slot, i, sealed);
-    put(&table->rest[slot].success_ms[i], &success_ms, sizeof success_ms);
-    put(&flow->half[i], &half, sizeof half);
+    memcpy(&table->rest[slot].success_ms[i], &success_ms, sizeof success_ms);
+    memcpy(&flow->half[i], &half, sizeof half);
     unsigned kept = flow->valid & ~(unsigned)VR_VALID_NEWER;
     publish_valid(flow, kept | 1U << i | (i == 1 ? (unsigned)VR_VALID_NEWER : 0));
 }
@@ -166,8 +151,8 @@ void vr_flow_set_token(struct vr_table *table, uint32_t slot, unsigned i,
     struct vr_flow_rest *rest = &table->rest[slot];
     uint8_t check[3];
     vr_entry_token_check(table, &table->flow[slot].key, i, sealed, check);
-    put(rest->token[i].sealed, sealed, VR_TOKEN_BYTES);
-    put(rest->token[i].check, check, sizeof check);
+    memcpy(rest->token[i].sealed, sealed, VR_TOKEN_BYTES);
+    memcpy(rest->token[i].check, check, sizeof check);
 }
 
 void vr_flow_set_path(struct vr_table *table, uint32_t slot, const struct vr_path *path) {
@@ -175,8 +160,8 @@ void vr_flow_set_path(struct vr_table *table, uint32_t slot, const struct vr_pat
     struct vr_flow_rest *rest = &table->rest[slot];
     uint32_t check = vr_entry_path_check(table, &flow->key, path);
     publish_valid(flow, flow->valid & ~(unsigned)VR_VALID_PATH);
-    put(&rest->path, path, sizeof *path);
-    put(&rest->path_check, &check, sizeof check);
+    memcpy(&rest->path, path, sizeof *path);
+    memcpy(&rest->path_check, &check, sizeof check);
     publish_valid(flow, flow->valid | VR_VALID_PATH);
 }
 
@@ -211,6 +196,6 @@ bool vr_flow_adopt(struct vr_table *table, uint32_t slot) {
     }
     if (valid != flow->valid)
         publish_valid(flow, valid);
-    put(&flow->generation, &table->generation, sizeof flow->generation);
+    memcpy(&flow->generation, &table->generation, sizeof flow->generation);
     return true;
 }

@@ -158,8 +158,7 @@ static inline struct ufrag ufrag_of(struct bench *b, unsigned cluster, unsigned 
     struct ufrag ufrag;
     uint8_t random[VR_TOKEN_RANDOM_BYTES] = {0};
     struct vr_addr addr = transceiver(n);
-    struct vr_token token = {
-        .kind = 4, .cluster_id = (uint16_t)cluster, .port_be = addr.port_be};
+    struct vr_token token = {.kind = 4, .cluster_id = (uint16_t)cluster, .port_be = addr.port_be};
     memcpy(token.ipv4, addr.ip + 12, 4);
     vr_store_be32(random + 4, serial);
     CHECK_EQ(vr_token_seal(b->keyring, &token, random, ufrag.chars), VR_TOKEN_OK);
@@ -282,10 +281,10 @@ struct change {
 /* Exactly these counters changed with the last datagram, by exactly so much. */
 #define CHANGED(b, ...)                                                                            \
     check_changes(b, (const struct change[]){__VA_ARGS__},                                         \
-                  sizeof(const struct change[]){__VA_ARGS__} / sizeof(struct change), __LINE__)
+                  sizeof (const struct change[]){__VA_ARGS__} / sizeof(struct change), __LINE__)
 
-static inline void check_changes(const struct bench *b, const struct change *changes,
-                                 size_t count, int line) {
+static inline void check_changes(const struct bench *b, const struct change *changes, size_t count,
+                                 int line) {
     enum { WORDS = sizeof(struct vr_stats) / sizeof(uint64_t) };
     static const char *const labels[] = {
 #define X(symbol, label, help) label,

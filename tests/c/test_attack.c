@@ -34,8 +34,9 @@ TEST(a_flood_of_random_tokens_makes_no_state) {
             seed = seed * 1664525 + 1013904223;
             ufrag.chars[j] = alphabet[seed >> 26];
         }
-        CHECK_EQ(send_public(&b, v4(100, 64 + i % 64, i / 256 % 256, i % 256, i), check_of(ufrag, i)),
-                 VR_VERDICT_DROP);
+        CHECK_EQ(
+            send_public(&b, v4(100, 64 + i % 64, i / 256 % 256, i % 256, i), check_of(ufrag, i)),
+            VR_VERDICT_DROP);
     }
     CHECK_EQ(b.stats.flows_created, 2);
     check_calls_untouched();
@@ -46,7 +47,8 @@ TEST(a_valid_token_from_random_sources) {
     open_with_calls();
     struct ufrag captured = ufrag_of(&b, 1, 7, 1);
     for (unsigned i = 0; i < 100000; i++) { /* a second of it */
-        send_public(&b, v4(100, 64 + i / 65536, i / 256 % 256, i % 256, 999), check_of(captured, i));
+        send_public(&b, v4(100, 64 + i / 65536, i / 256 % 256, i % 256, 999),
+                    check_of(captured, i));
         if (i % 100 == 0)
             wait_ms(&b, 1);
         if (i % 1000 == 0)
@@ -169,8 +171,8 @@ TEST(the_victims_transaction_id_with_the_attackers_token) {
     send_public(&b, client(6), check_of(same, 43));
     CHECK_EQ(send_internal(&b, transceiver(7), client(6), success_of(43)), VR_VERDICT_SEND);
     vr_token_open(b.keyring, (const uint8_t *)victim.chars, VR_TOKEN_CHARS, &token);
-    CHECK_MEM(vr_flow_token(&b.table, slot_of(&b, VR_POOL_ESTABLISHED, client(6)), 0),
-              token.sealed, VR_TOKEN_BYTES);
+    CHECK_MEM(vr_flow_token(&b.table, slot_of(&b, VR_POOL_ESTABLISHED, client(6)), 0), token.sealed,
+              VR_TOKEN_BYTES);
     bench_close(&b);
 }
 

@@ -49,10 +49,12 @@ TEST(tokenless_binding_messages_follow_the_flow) { /* cases A23: a response sets
     bench_open(&b);
     struct ufrag other = ufrag_of(&b, 1, 8, 0);
     establish(&b, 1, 7, ufrag_of(&b, 1, 7, 0));
-    const struct message messages[] = {
-        stun_of(0x0001, 5, NULL, 0), stun_of(0x0011, 5, NULL, 0), stun_of(0x0101, 5, NULL, 0),
-        stun_of(0x0111, 5, NULL, 0), stun_of(0x0101, 5, other.chars, VR_TOKEN_CHARS),
-        stun_of(0x0011, 5, other.chars, VR_TOKEN_CHARS)};
+    const struct message messages[] = {stun_of(0x0001, 5, NULL, 0),
+                                       stun_of(0x0011, 5, NULL, 0),
+                                       stun_of(0x0101, 5, NULL, 0),
+                                       stun_of(0x0111, 5, NULL, 0),
+                                       stun_of(0x0101, 5, other.chars, VR_TOKEN_CHARS),
+                                       stun_of(0x0011, 5, other.chars, VR_TOKEN_CHARS)};
     for (size_t i = 0; i < sizeof messages / sizeof *messages; i++) {
         CHECK_EQ(send_public(&b, client(1), messages[i]), VR_VERDICT_SEND);
         CHANGED(&b, RX(PUBLIC, messages[i].size));
@@ -337,7 +339,8 @@ TEST(prefetch_changes_no_verdict_in_any_order) {
     struct message m = rtp();
     struct vr_ingress batch[4] = {public_ingress(&b, client(1), &m),
                                   public_ingress(&b, client(2), &m),
-                                  public_ingress(&b, client(3), &m), {0}};
+                                  public_ingress(&b, client(3), &m),
+                                  {0}};
     batch[3] = batch[2];
     batch[3].data_bytes = 0;
     const unsigned orders[][4] = {{0, 1, 2, 3}, {1, 0, 3, 2}, {2, 2, 2, 1}, {1, 1, 0, 0}};

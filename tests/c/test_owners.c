@@ -188,8 +188,8 @@ TEST(a_token_over_its_cap_does_not_replace_another) {
     struct vr_token token;
     struct ufrag held = ufrag_of(&b, 1, 7, 0);
     vr_token_open(b.keyring, (const uint8_t *)held.chars, VR_TOKEN_CHARS, &token);
-    CHECK_MEM(vr_flow_token(&b.table, slot_of(&b, VR_POOL_ESTABLISHED, client(1)), 0),
-              token.sealed, VR_TOKEN_BYTES);
+    CHECK_MEM(vr_flow_token(&b.table, slot_of(&b, VR_POOL_ESTABLISHED, client(1)), 0), token.sealed,
+              VR_TOKEN_BYTES);
     bench_close(&b);
 }
 
