@@ -266,9 +266,10 @@ async def test_numbers_are_kept_for_a_minute_for_their_owner(world: World) -> No
 async def test_15_s_without_connecting_end_a_call(world: World) -> None:
     idle, checking = world.open(), world.open()
     world.pass_time(14.9, lambda: None if checking.close_reason else world.check(checking))
-    assert idle.close_reason is None
+    reasons = [idle.close_reason]
     world.pass_time(0.2)
-    assert idle.close_reason == "connect_timeout"
+    reasons.append(idle.close_reason)
+    assert reasons == [None, "connect_timeout"]
     assert checking.close_reason == "dtls_failed", "10 s without an answer to the ClientHello"
 
 

@@ -1,0 +1,92 @@
+"""Bytes of a peer: the readers of RTP, RTCP, SCTP and checks end, in bounds, whatever comes."""
+
+from __future__ import annotations
+
+import struct
+import time
+
+import google_crc32c
+from aiortc.rtcsctptransport import parse_packet
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relay.wire.address import Endpoint
+from relay.wire.spp import FlowKey
+from tests.unit.transceiver.test_ice import PWD, REMOTE, UFRAG, check
+from transceiver.dtls import MAX_DATAGRAM_BYTES, split_records
+from transceiver.ice import IceAgent, Source
+from transceiver.rtp import RtpPacket, read_rtcp, read_rtp, write_rtp
+from transceiver.sctp_check import is_readable
+
+KEY = FlowKey(Endpoint.of("203.0.113.7", 5_000), Endpoint.of("192.0.2.1", 3_478))
+SOURCE = Source(("127.0.0.1", 9), None, False)
+packets = st.builds(
+    RtpPacket,
+    st.integers(0, 127),
+    st.booleans(),
+    st.integers(0, 2**16 - 1),
+    st.integers(0, 2**32 - 1),
+    st.integers(0, 2**32 - 1),
+    st.binary(max_size=100),
+)
+
+
+@given(packets)
+def test_rtp_survives_the_wire(packet: RtpPacket) -> None:
+    assert read_rtp(write_rtp(packet)) == packet
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_as_rtp_and_rtcp(data: bytes) -> None:
+    packet = read_rtp(data)
+    assert packet is None or len(packet.payload) <= len(data) - 12
+    assert len(list(read_rtcp(data))) <= len(data) // 8
+
+
+chunks = st.lists(
+    st.builds(
+        lambda kind, body, lie: bytes([kind, 0]) + max(0, len(body) + 4 + lie).to_bytes(2) + body,
+        st.sampled_from([0, 1, 2, 3, 4, 5, 6, 9, 10, 130, 192, 255]),
+        st.one_of(
+            st.binary(max_size=60), st.binary(max_size=60).map(lambda body: bytes(len(body)))
+        ),
+        st.sampled_from([0, 0, 0, 0, 4, -4, 1]),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(chunks)
+def test_what_is_readable_is_read_to_its_end(parts: list[bytes]) -> None:
+    body = b"".join(part + bytes(-len(part) % 4) for part in parts)
+    head = struct.pack("!HHI", 5_000, 5_000, 1)
+    packet = head + struct.pack("<I", google_crc32c.value(head + bytes(4) + body)) + body
+    if not is_readable(packet):
+        return
+    started_s = time.perf_counter()
+    try:
+        parse_packet(packet)
+    except (ValueError, struct.error):
+        pass
+    assert time.perf_counter() - started_s < 1
+
+
+@given(st.binary(max_size=4_000))
+def test_records_are_cut_without_loss(data: bytes) -> None:
+    datagrams = split_records(data)
+    assert b"".join(datagrams) == data
+    for datagram in datagrams:
+        one_record = 13 + int.from_bytes(datagram[11:13]) >= len(datagram)
+        assert len(datagram) <= MAX_DATAGRAM_BYTES or one_record
+
+
+@given(st.data())
+def test_a_changed_check_changes_nothing(data: st.DataObject) -> None:
+    agent = IceAgent()
+    session = agent.open(UFRAG, PWD, REMOTE, object(), 0.0)
+    good = bytearray(check())
+    at = data.draw(st.integers(0, len(good) - 1))
+    good[at] ^= data.draw(st.integers(1, 255))
+    assert agent.check(bytes(good), KEY, SOURCE, 0.0) is None
+    assert session.paths == {}
