@@ -77,6 +77,10 @@ class Child:
             return f"exit status {result.si_status}"
         return signal.Signals(result.si_status).name
 
+    def wait(self) -> None:
+        """Wait for the process's end and reap it; it has been killed."""
+        os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED)
+
     def close(self) -> None:
         """Close the supervisor's descriptors of a child that has ended."""
         self.channel.close()

@@ -183,6 +183,11 @@ def keygen(key_id: int) -> None:
     default="127.0.0.1:9478",
     show_default=True,
 )
+@option(
+    "--takeover",
+    "Take over from the relay that runs in --run-dir, without losing a packet.",
+    is_flag=True,
+)
 @option("--run-dir", "Lock and unix sockets of this relay.", metavar="DIR")
 @click.option(
     "--config",
@@ -224,6 +229,7 @@ def _serve_config(
     drain_min_flows: int,
     admin: str,
     run_dir: str | None,
+    takeover: bool,
 ) -> Any:
     import os
 
@@ -250,6 +256,7 @@ def _serve_config(
         drain_timeout_s=drain_timeout,
         drain_min_flows=drain_min_flows,
         admin=addresses.parse_endpoint("--admin", admin),
+        takeover=takeover,
         run_dir=Path(run_dir) if run_dir else config.default_run_dir(),
         pins=cpus.pin_plan(pin, count, allowed, cpus.cpu_quota(), os.cpu_count() or 1),
     )

@@ -47,6 +47,8 @@ class ServeConfig:
     """Draining ends early once fewer established flows are left."""
     admin: HostPort
     run_dir: Path
+    takeover: bool
+    """Take sockets and tables over from the relay that runs in `run_dir`."""
     pins: tuple[int, ...] | None
     """The CPU of each worker; None: not pinned."""
 

@@ -39,3 +39,7 @@ class RunDirError(RelayError):
 
 class StartError(RelayError):
     """The workers never came up."""
+
+
+class HandoverError(RelayError):
+    """A running relay cannot be taken over; it goes on as it was."""

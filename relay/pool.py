@@ -5,7 +5,8 @@
 2. A slot never has two writers: it is given away only after its last worker has been reaped.
 3. A worker that served well is replaced at once. One that dies again and again waits, at most a
    second, since the kernel goes on choosing its socket.
-4. A worker whose loop has stood still for a second is killed, reaped, then replaced. When this
+4. A slot that passes to or from another supervisor (relay/handover.py) is not held meanwhile.
+5. A worker whose loop has stood still for a second is killed, reaped, then replaced. When this
    process itself was late, everybody was, and nobody is judged.
 """
 
@@ -17,12 +18,14 @@ from dataclasses import dataclass
 
 from relay._dataplane import Stats
 from relay.child import Child
+from relay.events import Events
 from relay.log import Logger
 from relay.status import StatusPage
 
 HUNG_AFTER_S = 1.0
 STARTING_LIMIT_S = 15.0
-SERVED_WELL_S = 10.0
+RELEASE_LIMIT_S = 1.0
+SERVED_WELL_S = 0.5
 BACKOFF_FIRST_S = 0.05
 BACKOFF_MAX_S = 1.0
 HOPELESS_AFTER = 5
@@ -60,17 +63,18 @@ class _Member:
     ready: bool = False
     serving: bool = False
     killed: bool = False
+    stopped_at_s: float | None = None
+    """When it was told to give up its slot."""
 
 
 @dataclass
 class _Slot:
+    held: bool
+    """Whether this pool is the one to serve it."""
     member: _Member | None = None
+    on_released: Callable[[], None] | None = None
     quick_deaths: int = 0
     retry_at_s: float = 0.0
-
-
-Watch = Callable[[int, Callable[[], None]], None]
-"""Calls back whenever a descriptor is readable."""
 
 
 class WorkerPool:
@@ -81,17 +85,20 @@ class WorkerPool:
         config: PoolConfig,
         status: StatusPage,
         log: Logger,
-        watch: Watch,
-        unwatch: Callable[[int], None],
+        events: Events,
+        *,
+        held: bool = True,
     ) -> None:
+        """With `held` false no slot is served before `hold`, but a warm worker waits for each."""
         self._config = config
         self._status = status
         self._log = log
-        self._watch = watch
-        self._unwatch = unwatch
+        self._events = events
         self._stats = Stats(config.stats_fd, len(config.slots))
-        self._slots = [_Slot() for _ in config.slots]
+        self._slots = [_Slot(held) for _ in config.slots]
         self._warm: list[_Member] = []
+        self._reserve = 1 if held else len(config.slots) + 1
+        self._deaths = 0
         self._spawn_failures = 0
         self._spawn_at_s = 0.0
         self._last_tick_s = time.monotonic()
@@ -111,6 +118,11 @@ class WorkerPool:
         return max(deaths, self._spawn_failures) >= HOPELESS_AFTER
 
     @property
+    def deaths(self) -> int:
+        """Workers that ended without being told to, ever."""
+        return self._deaths
+
+    @property
     def running(self) -> bool:
         """Whether any worker process exists."""
         return bool(self._warm) or any(slot.member for slot in self._slots)
@@ -123,15 +135,42 @@ class WorkerPool:
         """Established flows of all slots, as the workers count them."""
         return sum(self._stats.read(slot)["flows_established"] for slot in range(len(self._slots)))
 
+    def serves(self, slot: int) -> bool:
+        """Whether a worker of this pool forwards for the slot."""
+        member = self._slots[slot].member
+        return member is not None and member.serving
+
+    def warm_pidfds(self) -> list[int]:
+        """The pidfds of the warm workers that are ready for a slot."""
+        return [member.child.pidfd for member in self._warm if member.ready]
+
+    def hold(self, slot: int) -> None:
+        """Serve the slot from now on."""
+        self._slots[slot].held = True
+        self._reserve = max(1, self._reserve - 1)
+        self.fill()
+
+    def release(self, slot: int, then: Callable[[], None]) -> None:
+        """Stop serving the slot; `then` is called once its worker has been reaped."""
+        of = self._slots[slot]
+        of.held = False
+        if of.member is None:
+            then()
+            return
+        of.on_released = then
+        of.member.stopped_at_s = time.monotonic()
+        os.eventfd_write(of.member.stop_fd, 1)
+
     def fill(self) -> None:
         """Give empty slots to warm workers, and warm up as many as are missing."""
         if self._stopping:
             return
         now_s = time.monotonic()
         for index, slot in enumerate(self._slots):
-            if slot.member is None and slot.retry_at_s <= now_s:
+            if slot.held and slot.member is None and slot.retry_at_s <= now_s:
                 self._assign(index, slot, now_s)
-        missing = sum(slot.member is None for slot in self._slots) + 1 - len(self._warm)
+        empty = sum(slot.held and slot.member is None for slot in self._slots)
+        missing = empty + self._reserve - len(self._warm)
         if self._spawn_at_s <= now_s:
             for _ in range(missing):
                 if not self._spawn():
@@ -189,8 +228,8 @@ class WorkerPool:
             return False
         member = _Member(child, stop_fd, time.monotonic())
         self._warm.append(member)
-        self._watch(child.channel.fileno(), lambda: self._on_message(member))
-        self._watch(child.pidfd, lambda: self._on_exit(member))
+        self._events.watch(child.channel.fileno(), lambda: self._on_message(member))
+        self._events.watch(child.pidfd, lambda: self._on_exit(member))
         return True
 
     def _descriptors(self, stop_fd: int) -> list[int]:
@@ -215,7 +254,7 @@ class WorkerPool:
     def _on_message(self, member: _Member) -> None:
         message = member.child.receive()
         if message is None:  # it has closed its end, or died: its pidfd tells
-            self._unwatch(member.child.channel.fileno())
+            self._events.unwatch(member.child.channel.fileno())
             return
         if "failed" in message:
             self._log.error("worker_failed", pid=member.child.pid, reason=message["failed"])
@@ -243,19 +282,23 @@ class WorkerPool:
         if how is None:
             return
         self._on_message(member)  # its last word, if there is one
-        self._unwatch(member.child.channel.fileno())
-        self._unwatch(member.child.pidfd)
+        self._events.unwatch(member.child.channel.fileno())
+        self._events.unwatch(member.child.pidfd)
         member.child.close()
         os.close(member.stop_fd)
         if member in self._warm:
             self._warm.remove(member)
             if not self._stopping:
+                self._deaths += 1
                 self._put_off_spawning()
                 self._log.error("standby_died", pid=member.child.pid, how=how)
         for index, slot in enumerate(self._slots):
             if slot.member is member:
                 slot.member = None
-                if not self._stopping:
+                if slot.on_released is not None:
+                    then, slot.on_released = slot.on_released, None
+                    then()
+                elif not self._stopping:
                     self._on_worker_death(index, slot, member, how)
         self.fill()
 
@@ -264,6 +307,7 @@ class WorkerPool:
         served_well = member.serving and now_s - member.since_s >= SERVED_WELL_S
         slot.quick_deaths = 0 if served_well else slot.quick_deaths + 1
         slot.retry_at_s = now_s + _backoff_s(slot.quick_deaths - 1)
+        self._deaths += 1
         self._status.count_worker_restart()
         self._log.error("worker_died", slot=index, pid=member.child.pid, how=how)
 
@@ -273,7 +317,10 @@ class WorkerPool:
 
     def _check_hung(self, member: _Member, progress_s: float, now_s: float) -> None:
         limit_s = HUNG_AFTER_S if member.serving else STARTING_LIMIT_S
-        if member.killed or now_s - max(member.since_s, progress_s) <= limit_s:
+        late = now_s - max(member.since_s, progress_s) > limit_s
+        if member.stopped_at_s is not None:
+            late = now_s - member.stopped_at_s > RELEASE_LIMIT_S
+        if member.killed or not late:
             return
         member.killed = True
         self._log.error("worker_hung", pid=member.child.pid)

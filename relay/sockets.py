@@ -77,11 +77,25 @@ def open_sockets(
         if not result.public:
             raise BindError("none of the --listen addresses exists on this host")
         result.internal = _open_internal(internal, slots, buffers)
-        result.admin = _open_admin(admin)
+        result.admin = open_admin(admin)
     except BaseException:
         result.close()
         raise
     return result
+
+
+def open_admin(where: HostPort) -> socket.socket:
+    """A listening TCP socket. Raises BindError."""
+    sock = _socket("--admin", where, socket.SOCK_STREAM)
+    try:
+        # A restart must not wait for TIME_WAIT; a listener elsewhere is refused all the same.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((str(where.ip), where.port))
+        sock.listen(64)
+    except OSError as error:
+        sock.close()
+        raise _bind_error("--admin", where, "TCP", error) from None
+    return sock
 
 
 def bound_address(sock: socket.socket) -> HostPort:
@@ -155,19 +169,6 @@ def _open_internal(where: HostPort, slots: int, buffers: _Buffers) -> list[socke
         _close_all(sockets)
         raise
     return sockets
-
-
-def _open_admin(where: HostPort) -> socket.socket:
-    sock = _socket("--admin", where, socket.SOCK_STREAM)
-    try:
-        # A restart must not wait for TIME_WAIT; a listener elsewhere is refused all the same.
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((str(where.ip), where.port))
-        sock.listen(64)
-    except OSError as error:
-        sock.close()
-        raise _bind_error("--admin", where, "TCP", error) from None
-    return sock
 
 
 def _bind_udp(

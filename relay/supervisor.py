@@ -1,118 +1,125 @@
 """The process that owns what must survive: sockets, flow tables, counters; it never reads a packet.
 
 1. Single-threaded, one selector: pidfds, channels of children, signals, a tick ten times a second.
-2. Everything is opened before the first child starts; a fault there ends with one line.
+2. Everything is opened, or taken over, before the first child starts; a fault there is one line.
 3. SIGTERM or SIGINT: the relay stops being ready, forwards until few flows are left or time is up,
    then ends with status 0. A second signal ends it at once.
-4. It reaps whatever ends, adopted strangers included, since in a container it is process 1.
+4. SIGHUP: it starts its own successor, the version that is on disk now, which takes over.
+5. It reaps whatever ends, adopted strangers included, since in a container it is process 1.
 """
 
 import os
 import resource
-import selectors
 import signal
-import socket
+import sys
 import time
-from collections.abc import Callable
-from types import FrameType
 
-from relay._dataplane import create_stats, create_table
-from relay.child import Child
+from relay.attendant import ControlKeeper
 from relay.config import LogConfig, ServeConfig
-from relay.errors import RelayError, StartError
+from relay.errors import HandoverError, StartError
+from relay.estate import Estate, adopt_estate, open_estate
+from relay.events import Events
+from relay.handover import Predecessor, Successor
 from relay.log import Logger
-from relay.pool import PoolConfig, SlotDescriptors, WorkerPool
-from relay.rundir import RunDir
-from relay.sockets import bound_address, open_sockets
+from relay.notify import barrier, notify
+from relay.pool import PoolConfig, WorkerPool
+from relay.rundir import connect_takeover
+from relay.signals import SignalPipe
 from relay.status import State, StatusPage, create_status
+from relay.takeover import Takeover
 
 TICK_S = 0.1
 STOP_LIMIT_S = 2.0
-CONTROL_BACKOFF_S = 2.0
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Supervisor:
     """One relay host; `run` is its whole life."""
 
     def __init__(self, config: ServeConfig, log_config: LogConfig, log: Logger) -> None:
-        """Bind and allocate everything. Raises RelayError and leaves nothing behind."""
+        """Bind and allocate everything, or receive it. Raises RelayError."""
         self._config = config
-        self._log_config = log_config
         self._log = log
         _raise_descriptor_limit()
-        self._sockets = open_sockets(
-            config.listen,
-            config.internal,
-            config.admin,
-            slots=config.workers,
-            receive_buffer_bytes=config.receive_buffer_bytes,
-            warn=log.warning,
+        predecessor: Predecessor | None = None
+        if config.takeover:
+            predecessor = Predecessor(connect_takeover(config.run_dir))
+            self._estate = _adopt(predecessor, config, log)
+        else:
+            self._estate = open_estate(config, log)
+        status_fd = create_status()
+        self._status = StatusPage(status_fd, writable=True)
+        self._events = Events()
+        pool_config = PoolConfig(
+            slots=self._estate.slot_descriptors(),
+            stats_fd=self._estate.stats_fd,
+            pins=config.pins,
+            forward=config.forward_description(),
         )
-        try:
-            self._run_dir = RunDir(config.run_dir)
-        except RelayError:
-            self._sockets.close()
-            raise
-        try:
-            self._tables = [create_table(config.max_flows_per_worker) for _ in self._slots()]
-            self._stats_fd = create_stats(config.workers)
-        except (OSError, ValueError) as error:
-            raise StartError(f"no memory for the flow tables: {error}") from None
-        self._status_fd = create_status()
-        self._status = StatusPage(self._status_fd, writable=True)
-        self._selector = selectors.DefaultSelector()
-        self._pool = WorkerPool(self._pool_config(), self._status, log, self._watch, self._unwatch)
-        self._control: Child | None = None
-        self._control_retry_at_s = 0.0
-        self._control_started_s = 0.0
+        self._pool = WorkerPool(
+            pool_config, self._status, log, self._events, held=predecessor is None
+        )
+        self._control = ControlKeeper(
+            self._estate, status_fd, self._status, log_config, log, self._events
+        )
+        self._takeover: Takeover | None = None
+        if predecessor is not None:
+            self._takeover = Takeover(predecessor, self._pool, config.workers, log, self._events)
+        self._successor: Successor | None = None
+        self._successor_pid: int | None = None
+        self._handed_over = False
         self._stop_signals = 0
         self._drain_until_s = 0.0
 
     def run(self) -> int:
-        """Serve until a signal; the exit status."""
-        wakeup = self._take_signals()
-        self._log_listening()
+        """Serve until a signal or a successor ends it; the exit status."""
+        self._signals = SignalPipe((signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+        self._events.watch(self._signals.fileno(), self._on_signals)
+        self._events.watch(self._estate.run_dir.listener.fileno(), self._on_successor)
+        self._estate.log_listening(self._log)
         self._pool.fill()
-        self._start_control()
+        reason = "the successor failed"
         try:
             while not self._done():
-                for key, _ in self._selector.select(TICK_S):
-                    callback: Callable[[], None] = key.data
-                    callback()
-                self._pool.tick()
-                self._tick()
+                self._turn()
+        except HandoverError as error:
+            reason = str(error)
+            raise
         finally:
-            self._end()
-            wakeup.close()
+            self._end(reason)
         return 0
 
-    def _slots(self) -> range:
-        return range(self._config.workers)
+    # --- one turn of the loop -----------------------------------------------------------------
 
-    # --- watching -----------------------------------------------------------------------------
-
-    def _watch(self, fd: int, callback: Callable[[], None]) -> None:
-        self._selector.register(fd, selectors.EVENT_READ, callback)
-
-    def _unwatch(self, fd: int) -> None:
-        if fd in self._selector.get_map():
-            self._selector.unregister(fd)
-
-    def _tick(self) -> None:
-        if self._status.state is State.STARTING:
-            if self._pool.serving:
-                self._status.state = State.SERVING
-                self._log.info("serving", workers=self._config.workers)
-            elif self._pool.hopeless:
-                raise StartError("the workers end before they serve (see the log above)")
+    def _turn(self) -> None:
+        self._events.turn(TICK_S)
+        self._pool.tick()
+        if self._takeover is not None:
+            self._takeover.tick()
+            if not self._takeover.finished:
+                return
+            self._takeover = None
+            self._estate.run_dir.claim()
+            self._log.info("taken_over")
+        self._control.tick()
         self._reap_strangers()
-        if self._control is None and time.monotonic() >= self._control_retry_at_s:
-            self._start_control()
+        if self._status.state is State.STARTING:
+            self._check_started()
+
+    def _check_started(self) -> None:
+        if self._pool.serving:
+            self._status.state = State.SERVING
+            self._log.info("serving", workers=self._config.workers)
+            notify("READY=1", f"MAINPID={os.getpid()}")
+        elif self._pool.hopeless:
+            raise StartError("the workers end before they serve (see the log above)")
 
     def _done(self) -> bool:
+        if self._handed_over:
+            return True
         if self._stop_signals == 0:
             return False
+        if self._takeover is not None:
+            raise HandoverError("a signal came during the takeover")
         few = self._pool.established_flows() < self._config.drain_min_flows
         if self._stop_signals == 1 and not few and time.monotonic() < self._drain_until_s:
             return False
@@ -121,28 +128,22 @@ class Supervisor:
 
     # --- signals ------------------------------------------------------------------------------
 
-    def _take_signals(self) -> socket.socket:
-        """Turn signals into bytes on a watched pair; the returned end must stay open."""
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        theirs.setblocking(False)
-        signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
-        for number in _SIGNALS:
-            signal.signal(number, _nothing)
-        self._watch(ours.fileno(), lambda: self._on_signals(ours))
-        return theirs
-
-    def _on_signals(self, pipe: socket.socket) -> None:
-        for number in pipe.recv(4096):
+    def _on_signals(self) -> None:
+        for number in self._signals.read():
             if number in (signal.SIGTERM, signal.SIGINT):
-                self._on_stop(signal.Signals(number))
+                self._on_stop(number)
+            elif number == signal.SIGHUP:
+                self._start_successor()
 
     def _on_stop(self, number: signal.Signals) -> None:
         self._stop_signals += 1
         if self._stop_signals > 1:
             self._log.info("second_signal", signal=number.name)
             return
+        if self._successor is not None:
+            self._successor.abort("the running relay is told to end")
         self._status.state = State.DRAINING
+        notify("STOPPING=1")
         self._drain_until_s = time.monotonic() + self._config.drain_timeout_s
         self._log.info(
             "draining",
@@ -158,108 +159,90 @@ class Supervisor:
                 ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 return
-            if ended is None or self._is_ours(ended.si_pid):
+            if ended is None or self._pool.has(ended.si_pid) or self._control.has(ended.si_pid):
                 return  # ours are reaped by their pidfds; strangers behind one come next time
             os.waitpid(ended.si_pid, os.WNOHANG)
+            if ended.si_pid == self._successor_pid:
+                self._successor_pid = None
+                self._log.error("successor_failed", pid=ended.si_pid, status=ended.si_status)
 
-    def _is_ours(self, pid: int) -> bool:
-        return self._pool.has(pid) or (self._control is not None and self._control.pid == pid)
+    # --- a successor --------------------------------------------------------------------------
 
-    # --- children -----------------------------------------------------------------------------
-
-    def _pool_config(self) -> PoolConfig:
-        return PoolConfig(
-            slots=[
-                SlotDescriptors(
-                    public=[
-                        (
-                            group.sockets[slot].fileno(),
-                            index,
-                            (str(group.public.ip), group.public.port) if group.public else None,
-                        )
-                        for index, group in enumerate(self._sockets.public)
-                    ],
-                    internal=self._sockets.internal[slot].fileno(),
-                    table=self._tables[slot],
-                )
-                for slot in self._slots()
-            ],
-            stats_fd=self._stats_fd,
-            pins=self._config.pins,
-            forward=self._config.forward_description(),
-        )
-
-    def _start_control(self) -> None:
-        admin = self._sockets.admin
-        assert admin is not None
-        description = {
-            "slots": self._config.workers,
-            "stats": self._stats_fd,
-            "status": self._status_fd,
-            "tables": self._tables,
-            "admin": admin.fileno(),
-            "log_level": self._log_config.level,
-            "log_format": self._log_config.format,
-        }
-        fds = [self._stats_fd, self._status_fd, *self._tables, admin.fileno()]
-        self._control_started_s = time.monotonic()
+    def _start_successor(self) -> None:
+        """What is on disk now, with this process's options, as a child that takes over."""
+        if os.getpid() == 1:
+            self._log.warning("no_successor", reason="process 1 of a container cannot be replaced")
+            return
+        if self._successor_pid is not None or self._takeover is not None or self._stop_signals:
+            self._log.warning("no_successor", reason="a takeover or a drain is under way")
+            return
+        arguments = [sys.executable, *sys.orig_argv[1:]]
+        if "--takeover" not in arguments:
+            arguments.append("--takeover")
         try:
-            control = Child("relay.control", fds, description)
+            self._successor_pid = os.posix_spawn(sys.executable, arguments, os.environ)
         except OSError as error:
-            self._log.error("control_spawn_failed", reason=error.strerror)
-            self._control_retry_at_s = time.monotonic() + CONTROL_BACKOFF_S
+            self._log.error("successor_failed", reason=error.strerror)
             return
-        self._control = control
-        self._log.debug("control_started", pid=control.pid)
-        self._watch(control.pidfd, lambda: self._on_control_exit(control))
+        self._log.info("successor_started", pid=self._successor_pid)
 
-    def _on_control_exit(self, control: Child) -> None:
-        how = control.reap()
-        if how is None:
+    def _on_successor(self) -> None:
+        try:
+            conn, _ = self._estate.run_dir.listener.accept()
+        except OSError:
             return
-        self._unwatch(control.pidfd)
-        control.close()
-        self._control = None
-        lived_s = time.monotonic() - self._control_started_s
-        self._control_retry_at_s = time.monotonic() + max(0.0, CONTROL_BACKOFF_S - lived_s)
-        self._status.count_control_restart()
-        self._log.error("control_died", pid=control.pid, how=how)
+        refusal = None
+        if self._takeover is not None or self._successor is not None:
+            refusal = "a takeover is under way"
+        elif self._status.state is not State.SERVING:
+            refusal = f"it is {self._status.state.name.lower()}"
+        successor = Successor(
+            conn,
+            self._estate,
+            self._pool,
+            self._log,
+            self._events,
+            refusal=refusal,
+            ended=self._on_handover_ended if refusal is None else lambda _: None,
+        )
+        if refusal is None:
+            self._successor = successor
 
-    def _end(self) -> None:
-        """End all children and give everything back; never later than STOP_LIMIT_S."""
+    def _on_handover_ended(self, handed_over: bool) -> None:
+        self._handed_over = handed_over
+        if handed_over and self._successor is not None:
+            self._log.info("handed_over", successor=self._successor.pid)
+            notify(f"MAINPID={self._successor.pid}")
+            barrier()
+        else:
+            self._successor = None
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def _end(self, reason: str) -> None:
+        """End all children and give everything back; never much later than STOP_LIMIT_S."""
+        self._events.unwatch(self._signals.fileno())
         self._pool.stop()
         if self._stop_signals > 1:
             self._pool.kill()
-        if self._control is not None:
-            self._unwatch(self._control.pidfd)
-            self._control.kill()
-            os.waitpid(self._control.pid, 0)
+        self._control.end()
         limit_s = time.monotonic() + STOP_LIMIT_S
         while self._pool.running:
-            for key, _ in self._selector.select(TICK_S):
-                callback: Callable[[], None] = key.data
-                callback()
+            self._events.turn(TICK_S)
             if time.monotonic() > limit_s:
                 self._pool.kill()
-        self._sockets.close()
-        self._run_dir.close()
+        if self._takeover is not None:
+            self._takeover.abort(reason)
+        self._estate.close()
         self._log.info("stopped")
 
-    def _log_listening(self) -> None:
-        for group in self._sockets.public:
-            details = {"public": str(group.public)} if group.public else {}
-            self._log.info("listening", role="public", address=str(group.bound), **details)
-        for slot, sock in enumerate(self._sockets.internal):
-            self._log.info(
-                "listening", role="internal", address=str(bound_address(sock)), slot=slot
-            )
-        if self._sockets.admin is not None:
-            admin = bound_address(self._sockets.admin)
-            self._log.info("listening", role="admin", address=str(admin))
 
-
-def _nothing(_number: int, _frame: FrameType | None) -> None:
-    """A handler must exist for the wakeup descriptor to be written."""
+def _adopt(predecessor: Predecessor, config: ServeConfig, log: Logger) -> Estate:
+    try:
+        return adopt_estate(predecessor.manifest, predecessor.fds, config, log)
+    except Exception as error:
+        predecessor.abort(str(error))
+        raise
 
 
 def _raise_descriptor_limit() -> None:

@@ -10,6 +10,7 @@ import contextlib
 import http.client
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -167,16 +168,20 @@ class Relay:
         ready: bool = True,
         prefix: tuple[str, ...] = (),
         env: dict[str, str] | None = None,
+        cwd: Path | None = None,
     ) -> None:
-        """Start it with a run directory and a keyring in `directory` (made if missing)."""
+        """Start it with a run directory and a keyring in `directory` (made if missing).
+
+        With `cwd` the program is the `relay` package in that directory.
+        """
         directory.mkdir(exist_ok=True)
         keyring_path = directory / "keyring"
         if not keyring_path.exists():
             keyring_path.write_text(generate_line() + "\n")
         self.keyring = Keyring.load(keyring_path)
         self.workers = workers
-        self.process: Process = processes.relay(
-            "serve",
+        self.process: Process = processes.start(
+            *(*prefix, sys.executable, "-m", "relay", "serve"),
             *(word for text in listen for word in ("--listen", text)),
             *("--internal", internal, "--workers", str(workers), "--cluster", str(CLUSTER)),
             *(word for text in allow for word in ("--allow-transceiver", text)),
@@ -184,8 +189,9 @@ class Relay:
             *("--admin", "127.0.0.1:0", "--drain-timeout", "0"),
             *("--log-format", "json", "--log-level", "debug"),
             *arguments,
-            prefix=prefix,
+            name="relay",
             env=env,
+            cwd=cwd,
         )
         if ready:
             self.wait_ready()

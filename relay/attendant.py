@@ -1,0 +1,94 @@
+"""The supervisor's side of the control process: starts it, and starts it again when it dies.
+
+Packets never wait for it, so a control process that dies again and again costs its pause only.
+"""
+
+import time
+
+from relay.child import Child
+from relay.config import LogConfig
+from relay.estate import Estate
+from relay.events import Events
+from relay.log import Logger
+from relay.status import StatusPage
+
+BACKOFF_S = 2.0
+
+
+class ControlKeeper:
+    """Keeps one control process; `tick` is called a few times a second."""
+
+    def __init__(
+        self,
+        estate: Estate,
+        status_fd: int,
+        status: StatusPage,
+        log_config: LogConfig,
+        log: Logger,
+        events: Events,
+    ) -> None:
+        self._estate = estate
+        self._status_fd = status_fd
+        self._status = status
+        self._log_config = log_config
+        self._log = log
+        self._events = events
+        self._child: Child | None = None
+        self._started_s = 0.0
+        self._retry_at_s = 0.0
+
+    def has(self, pid: int) -> bool:
+        """Whether `pid` is the control process and has not been reaped."""
+        return self._child is not None and self._child.pid == pid
+
+    def tick(self) -> None:
+        """Start the process when there is none and its pause is over."""
+        now_s = time.monotonic()
+        if self._child is not None or now_s < self._retry_at_s:
+            return
+        self._started_s = now_s
+        try:
+            child = Child("relay.control", self._descriptors(), self._description())
+        except OSError as error:
+            self._log.error("control_spawn_failed", reason=error.strerror)
+            self._retry_at_s = now_s + BACKOFF_S
+            return
+        self._child = child
+        self._events.watch(child.pidfd, lambda: self._on_exit(child))
+        self._log.debug("control_started", pid=child.pid)
+
+    def end(self) -> None:
+        """Kill and reap it: it holds nothing that could be lost."""
+        if self._child is not None:
+            self._events.unwatch(self._child.pidfd)
+            self._child.kill()
+            self._child.wait()
+            self._child.close()
+            self._child = None
+
+    def _descriptors(self) -> list[int]:
+        estate = self._estate
+        return [estate.stats_fd, self._status_fd, *estate.tables, estate.admin.fileno()]
+
+    def _description(self) -> dict[str, object]:
+        return {
+            "slots": len(self._estate.tables),
+            "stats": self._estate.stats_fd,
+            "status": self._status_fd,
+            "tables": self._estate.tables,
+            "admin": self._estate.admin.fileno(),
+            "log_level": self._log_config.level,
+            "log_format": self._log_config.format,
+        }
+
+    def _on_exit(self, child: Child) -> None:
+        how = child.reap()
+        if how is None:
+            return
+        self._events.unwatch(child.pidfd)
+        child.close()
+        self._child = None
+        lived_s = time.monotonic() - self._started_s
+        self._retry_at_s = time.monotonic() + max(0.0, BACKOFF_S - lived_s)
+        self._status.count_control_restart()
+        self._log.error("control_died", pid=child.pid, how=how)
