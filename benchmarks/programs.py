@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
+from typing import Self
 
 HERE = Path(__file__).parent
 BUILD = HERE.parent / "build" / "benchmarks"
@@ -67,15 +67,10 @@ class Program:
         self._process.stdin.flush()
         return [int(word) for word in self.read_line().split()]
 
-    def __enter__(self) -> Program:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._process.kill()
         self._process.communicate()
 
