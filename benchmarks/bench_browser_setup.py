@@ -39,9 +39,9 @@ REST_S = 0.3
 
 @pytest.fixture
 def demo(tmp_path: Path) -> Iterator[Demo]:
-    """A quiet demo, ended after the run."""
+    """A demo, ended after the run."""
     with Processes(tmp_path) as processes:
-        yield start_demo(processes, "--log-level", "warning")
+        yield start_demo(processes)
 
 
 @pytest.fixture
