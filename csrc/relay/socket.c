@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <linux/sock_diag.h>
 #include <netinet/in.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>

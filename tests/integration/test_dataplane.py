@@ -33,10 +33,11 @@ from relay._dataplane import (
     create_table,
     table_bytes,
 )
+from relay.wire._codec import StunClass
 from relay.wire.address import Endpoint
 from relay.wire.keyring import Keyring
 from relay.wire.spp import FlowKey, unwrap, wrap
-from relay.wire.stun import USERNAME, Message, StunClass, encode, success
+from relay.wire.stun import USERNAME, Message, encode, success
 from relay.wire.token import TokenCodec, TransceiverAddress
 
 SECRET = bytes(range(32))
@@ -365,14 +366,15 @@ def test_a_worker_needs_good_descriptors(rig: Rig) -> None:
         "config": forward_config(),
     }
     Worker(**good)
-    for wrong, error in [
+    cases: list[tuple[dict[str, Any], type[Exception]]] = [
         ({"slot": 2}, IndexError),
         ({"table_fd": rig.stats_fd}, ValueError),
         ({"internal_fd": rig.life_fd}, OSError),
         ({"batch_max": 257}, ValueError),
         ({"public": [PublicSocket(rig.public.fileno(), 0)] * 2}, ValueError),
         ({"config": None}, TypeError),
-    ]:
+    ]
+    for wrong, error in cases:
         with pytest.raises(error):
             Worker(**(good | wrong))
     with pytest.raises(ValueError):
