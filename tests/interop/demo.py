@@ -60,15 +60,18 @@ def _sample_name(name: str, labels: dict[str, Any]) -> str:
 
 
 def start_demo(processes: Processes, *arguments: str, namespace: Namespace | None = None) -> Demo:
-    """Start `relay demo` on free ports and wait until it says that it is ready.
+    """Start `relay demo` and wait until it says that it is ready.
 
-    In a namespace it picks its own address, as it does for a user; else it stays on loopback.
+    In a namespace it has the addresses and ports that a user gets; else free ports of loopback.
     """
-    listen = [] if namespace else ["--listen", "127.0.0.1:0"]
+    free = (
+        *("--listen", "127.0.0.1:0"),
+        *("--http", "127.0.0.1:0"),
+        *("--admin", "127.0.0.1:0"),
+    )
     process = processes.relay(
         "demo",
-        *listen,
-        *("--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"),
+        *(() if namespace else free),
         *("--log-format", "json", "--log-level", "info"),
         *arguments,
         prefix=namespace.prefix if namespace else (),

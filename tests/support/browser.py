@@ -76,10 +76,15 @@ def driver() -> Iterator[Playwright]:
 
 
 @contextmanager
-def chromium(playwright: Playwright, *flags: str) -> Iterator[Browser]:
-    """A headless Chromium with these flags besides the quiet ones."""
+def chromium(
+    playwright: Playwright, *flags: str, executable: str | None = None
+) -> Iterator[Browser]:
+    """A headless Chromium with these flags besides the quiet ones.
+
+    `executable` may be a script that starts `chromium_path()` with its arguments, elsewhere.
+    """
     browser = playwright.chromium.launch(
-        executable_path=chromium_path(), args=[*_QUIET, *flags], headless=True
+        executable_path=executable or chromium_path(), args=[*_QUIET, *flags], headless=True
     )
     try:
         yield browser

@@ -1,6 +1,7 @@
 """A network namespace as one small host: loopback, an interface with an address, a default route.
 
-1. Both ends of its veth pair lie inside it, so nothing of the machine's own network is touched.
+1. Both ends of its veth pair lie inside it, so nothing of the machine's own network is touched;
+   `connect` lays a cable to another namespace.
 2. Its addresses are of 198.18.0.0/15 (RFC 2544: tests of network devices), so no name or route
    of the machine can mean the same.
 3. `remove` ends what still runs inside, by pid, and is safe to call twice.
@@ -24,6 +25,7 @@ ADDRESS = "198.18.0.1"
 """The interface's address inside every namespace."""
 
 _serial = itertools.count()
+_cables = itertools.count(1)
 
 
 class NamespaceError(RuntimeError):
@@ -66,6 +68,20 @@ class Namespace:
     def prefix(self) -> tuple[str, ...]:
         """What stands before a command line to run it inside."""
         return ("ip", "netns", "exec", self.name)
+
+    def connect(self, other: Namespace) -> tuple[str, str]:
+        """Lay a cable to another namespace; the addresses of this end and of the other."""
+        number = next(_cables)
+        here, there = f"198.18.{number}.1", f"198.18.{number}.2"
+        device = f"cable{number}"
+        _ip(
+            *("link", "add", device, "netns", self.name, "type", "veth"),
+            *("peer", "name", device, "netns", other.name),
+        )
+        for namespace, address in ((self, here), (other, there)):
+            _ip("-n", namespace.name, "address", "add", f"{address}/24", "dev", device)
+            _ip("-n", namespace.name, "link", "set", device, "up")
+        return here, there
 
     def socket(
         self, family: int = socket.AF_INET, kind: int = socket.SOCK_STREAM, protocol: int = 0
