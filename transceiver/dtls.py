@@ -29,6 +29,13 @@ from OpenSSL import SSL
 from .offer import Fingerprint
 from .sctp_check import is_readable
 
+# As DTLS client we meet certificates of both kinds: aiortc's own list would refuse RSA ones.
+CIPHERS = (
+    b"ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:"
+    b"ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:"
+    b"ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305:"
+    b"ECDHE-ECDSA-AES128-SHA:ECDHE-RSA-AES128-SHA"
+)
 MAX_DATAGRAM_BYTES = 1_200
 HANDSHAKE_DEADLINE_S = 10.0
 EARLY_RESEND_S = 0.15
@@ -98,6 +105,7 @@ class Identity:
         certificate = RTCCertificate.generateCertificate()
         context = certificate._create_ssl_context(rtcdtlstransport.SRTP_PROFILES)
         context.set_options(SSL.OP_NO_QUERY_MTU)
+        context.set_cipher_list(CIPHERS)
         digest = next(
             item.value for item in certificate.getFingerprints() if item.algorithm == "sha-256"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import struct
 import time
 from collections.abc import Callable, Sequence
@@ -10,6 +11,10 @@ from collections.abc import Callable, Sequence
 import google_crc32c
 import pytest
 from aiortc.rtcdatachannel import RTCDataChannel, RTCDataChannelParameters
+from aiortc.rtcdtlstransport import certificate_digest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import rsa
 from OpenSSL import SSL
 
 from transceiver.dtls import (
@@ -205,6 +210,81 @@ def test_c08_one_right_fingerprint_of_two_is_enough() -> None:
     pair = Pair(expected=[fingerprint(CLIENT_SIDE), fingerprint(SERVER_SIDE)])
     pair.begin()
     assert pair.client.phase is Phase.CONNECTED
+
+
+def rsa_identity() -> Identity:
+    """RSA-4096 under two intermediates: several kB of certificates."""
+    key = rsa.generate_private_key(public_exponent=65_537, key_size=4_096)
+    chain = [_certificate(key, name) for name in ("leaf", "first", "second")]
+    context = SSL.Context(SSL.DTLS_METHOD)
+    context.set_verify(SSL.VERIFY_PEER, lambda *_: True)
+    context.use_certificate(chain[0])
+    context.use_privatekey(key)
+    for certificate in chain[1:]:
+        context.add_extra_chain_cert(certificate)
+    context.set_options(SSL.OP_NO_QUERY_MTU)
+    context.set_tlsext_use_srtp(PROFILES["AEAD_AES_128_GCM"])
+    digest = certificate_digest(chain[0], "sha-256")
+    return Identity(CLIENT_SIDE.certificate, context, digest)
+
+
+def _certificate(key: rsa.RSAPrivateKey, name: str) -> x509.Certificate:
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name * 8)])
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+
+
+@pytest.mark.parametrize("role", ["client", "server"])
+def test_c07_a_big_rsa_certificate_of_the_client_is_taken(role: str) -> None:
+    rsa_peer, ours_sizes = rsa_identity(), []
+    ends: dict[str, Dtls] = {}
+    queue: list[tuple[str, bytes]] = []
+
+    def send_as(name: str) -> Callable[[bytes], None]:
+        def send(datagram: bytes) -> None:
+            if name == "ours":
+                ours_sizes.append(len(datagram))
+            queue.append((name, datagram))
+
+        return send
+
+    ours_role = "server" if role == "client" else "client"
+    ends["ours"] = Dtls(SERVER_SIDE, ours_role, [fingerprint(rsa_peer)], send_as("ours"))
+    ends["peer"] = Dtls(rsa_peer, role, [fingerprint(SERVER_SIDE)], send_as("peer"))
+    for end in sorted(ends.values(), key=lambda end: end._role, reverse=True):
+        end.begin(0.0)
+    while queue:
+        sender, datagram = queue.pop(0)
+        ends["peer" if sender == "ours" else "ours"].receive(datagram, 0.0)
+    assert [end.phase for end in ends.values()] == [Phase.CONNECTED] * 2
+    assert max(ours_sizes) <= MAX_DATAGRAM_BYTES
+
+
+def test_c01_a_client_hello_in_two_fragments_is_joined() -> None:
+    """As browsers with a post-quantum key share send it (RFC 6347 4.2.3)."""
+    pair = Pair()
+    pair.server.begin(0.0)
+    hello: list[bytes] = []
+    pair.client._send = hello.append
+    pair.client.begin(0.0)
+    pair.client._send = pair._to("server")
+    header, body = hello[0][13:25], hello[0][25:]
+    # Record 9 leaves 1 to 8 to the client, which does not know of the second record.
+    for number, offset, part in [(0, 0, body[:70]), (9, 70, body[70:])]:
+        fragment = header[:6] + offset.to_bytes(3) + len(part).to_bytes(3) + part
+        record = hello[0][:5] + number.to_bytes(6) + len(fragment).to_bytes(2) + fragment
+        pair.server.receive(record, 0.0)
+    pair.deliver()
+    assert pair.phases == (Phase.CONNECTED, Phase.CONNECTED)
 
 
 def peer_with_profiles(profiles: bytes | None) -> Identity:
