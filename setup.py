@@ -16,11 +16,15 @@ from setuptools.command.build_ext import build_ext
 
 WIRE = sorted(glob("csrc/wire/*.c"))
 RELAY = sorted(glob("csrc/relay/*.c"))
+MEDIA = sorted(glob("csrc/media/*.c"))
+SSL = {"openssl/evp.h": "libssl-dev"}
+SOUND = {"opus/opus.h": "libopus-dev", "speex/speex_resampler.h": "libspeexdsp-dev"}
 
 # module: (C files, libraries, {header that must be there: its Debian package})
 EXTENSIONS: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
-    "relay.wire._codec": (WIRE, ["crypto"], {"openssl/evp.h": "libssl-dev"}),
-    "relay._dataplane": (WIRE + RELAY, ["crypto"], {"openssl/evp.h": "libssl-dev"}),
+    "relay.wire._codec": (WIRE, ["crypto"], SSL),
+    "relay._dataplane": (WIRE + RELAY, ["crypto"], SSL),
+    "transceiver._engine": (WIRE + MEDIA, ["crypto", "opus", "speexdsp", "m"], SSL | SOUND),
 }
 WANTED = os.environ.get("VOICE_RELAY_EXTENSIONS", " ".join(EXTENSIONS)).split()
 
@@ -47,7 +51,7 @@ def extension(name: str) -> Extension:
     sources, libraries, _ = EXTENSIONS[name]
     files = [name.replace(".", "/") + ".pyx", *sources]
     built = Extension(name, files, include_dirs=["csrc"], libraries=libraries)
-    built.depends = [*sorted(glob("csrc/*/*.h")), *sorted(glob("relay/*.pxd"))]
+    built.depends = [*sorted(glob("csrc/*/*.h")), *sorted(glob("*/*.pxd"))]
     built.extra_compile_args = ["-std=gnu11", "-O2"]
     return built
 

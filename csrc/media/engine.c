@@ -236,7 +236,7 @@ static void publish_path(struct vr_engine *e, uint32_t session, const struct vr_
     atomic_store_explicit(&seat->path_sequence, sequence + 2, memory_order_release);
 }
 
-bool vr_engine_path(const struct vr_engine *e, uint32_t session, struct vr_engine_path *out) {
+bool vr_engine_read_path(const struct vr_engine *e, uint32_t session, struct vr_engine_path *out) {
     struct seat *seat = &e->seats[session];
     for (int tries = 0; tries < 1000; tries++) {
         uint32_t before = atomic_load_explicit(&seat->path_sequence, memory_order_acquire);

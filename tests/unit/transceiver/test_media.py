@@ -1,0 +1,360 @@
+"""The media engine through its Python seam, over a loopback socket: checks, SRTP, sound, ends."""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import ipaddress
+import math
+import os
+import secrets
+import socket
+import struct
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pylibsrtp
+import pytest
+
+from relay.wire import stun
+from relay.wire.address import Endpoint
+from relay.wire.spp import FlowKey, unwrap, wrap
+from tests.support.stun import attribute, message
+from transceiver.media import EngineFullError, MediaConfig, MediaEngine, MediaSession, SrtpKeys
+
+PWD, REMOTE = "passwordpassword12345678", "cli1"
+RATE = 8_000
+PROFILES = {
+    0x0001: (pylibsrtp.Policy.SRTP_PROFILE_AES128_CM_SHA1_80, 16, 14),
+    0x0007: (pylibsrtp.Policy.SRTP_PROFILE_AEAD_AES_128_GCM, 16, 12),
+    0x0008: (pylibsrtp.Policy.SRTP_PROFILE_AEAD_AES_256_GCM, 32, 12),
+}
+
+
+class Handler:
+    """Remembers what happened to a call."""
+
+    def __init__(self) -> None:
+        self.checks = 0
+        self.dtls: list[bytes] = []
+        self.sound = bytearray()
+        self.digits = ""
+        self.expired = False
+        self.authentic = False
+
+    def on_check(self, now_s: float) -> None:
+        self.checks += 1
+
+    def on_dtls(self, datagram: bytes, now_s: float) -> bool:
+        self.dtls.append(datagram)
+        return self.authentic
+
+    def on_sound(self, pcm: bytes) -> None:
+        self.sound += pcm
+
+    def on_digit(self, digit: str) -> None:
+        self.digits += digit
+
+    def on_expired(self) -> None:
+        self.expired = True
+
+
+class Client:
+    """A relay and the client behind it: one socket, one flow key, pylibsrtp for the keys."""
+
+    def __init__(self, engine_address: tuple[str, int], profile: int = 0x0007) -> None:
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.bind(("127.0.0.1", 0))
+        self.socket.setblocking(False)
+        self.to = engine_address
+        self.key = FlowKey(
+            Endpoint.of("203.0.113.7", secrets.randbelow(60_000) + 1),
+            Endpoint.of("192.0.2.1", 3478),
+        )
+        policy, key_bytes, salt_bytes = PROFILES[profile]
+        self.profile = profile
+        self.keys = [os.urandom(n) for n in (key_bytes, salt_bytes, key_bytes, salt_bytes)]
+        self.tx = pylibsrtp.Session(
+            pylibsrtp.Policy(
+                self.keys[0] + self.keys[1],
+                pylibsrtp.Policy.SSRC_ANY_OUTBOUND,
+                srtp_profile=policy,
+            )
+        )
+        self.rx = pylibsrtp.Session(
+            pylibsrtp.Policy(
+                self.keys[2] + self.keys[3],
+                pylibsrtp.Policy.SSRC_ANY_INBOUND,
+                srtp_profile=policy,
+            )
+        )
+        self.sequence = 100
+        self.timestamp = 1_000
+
+    def srtp_keys(self) -> SrtpKeys:
+        return SrtpKeys(self.profile, *self.keys)
+
+    def send(self, payload: bytes, key: FlowKey | None = None) -> None:
+        self.socket.sendto(wrap(key or self.key, payload), self.to)
+
+    def receive(self) -> list[bytes]:
+        found: list[bytes] = []
+        while True:
+            try:
+                datagram = self.socket.recv(2_048)
+            except BlockingIOError:
+                return found
+            unwrapped = unwrap(datagram)
+            assert unwrapped is not None
+            assert unwrapped[0] == self.key
+            found.append(bytes(unwrapped[1]))
+
+    def check(self, ufrag: str, **options: object) -> None:
+        pwd = str(options.get("pwd", PWD))
+        self.send(
+            message(
+                attribute(stun.USERNAME, f"{ufrag}:{REMOTE}".encode()),
+                attribute(stun.ICE_CONTROLLING, bytes(8)),
+                key=pwd.encode(),
+                transaction_id=secrets.token_bytes(12),
+            )
+        )
+
+    def rtp(self, payload: bytes, payload_type: int = 0, ssrc: int = 7) -> None:
+        header = struct.pack(
+            "!BBHII", 0x80, payload_type, self.sequence & 0xFFFF, self.timestamp, ssrc
+        )
+        self.sequence += 1
+        self.timestamp += len(payload)
+        self.send(self.tx.protect(header + payload))
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    made = Bench()
+    yield made
+    made.engine.stop()
+    for opened in (made.socket, *(client.socket for client in made.clients)):
+        opened.close()
+
+
+class Bench:
+    """A running engine on a loopback socket."""
+
+    def __init__(self) -> None:
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.bind(("127.0.0.1", 0))
+        self.socket.setblocking(False)
+        self.engine = MediaEngine(
+            self.socket,
+            max_sessions=8,
+            allowed_relays=[ipaddress.ip_network("127.0.0.0/8")],
+            direct=False,
+        )
+        self.clients: list[Client] = []
+        self.engine.start(asyncio.get_running_loop(), yield_cpu=False)
+
+    def open(self, **config: object) -> tuple[MediaSession, Handler, str]:
+        ufrag = secrets.token_hex(14)
+        handler = Handler()
+        values: dict[str, Any] = {
+            "codec": "pcmu",
+            "payload_types": {"pcmu": 0},
+            "ssrc": 99,
+            "cname": "voice",
+            "rate_hz": RATE,
+            "event_payload_type": 101,
+            **config,
+        }
+        session = self.engine.open(ufrag, PWD, REMOTE, MediaConfig(**values), handler)
+        return session, handler, ufrag
+
+    def client(self, profile: int = 0x0007) -> Client:
+        self.clients.append(Client(self.socket.getsockname(), profile))
+        return self.clients[-1]
+
+    async def connected(self, client: Client, **config: object) -> tuple[MediaSession, Handler]:
+        session, handler, ufrag = self.open(**config)
+        client.check(ufrag)
+        await until(lambda: handler.checks == 1)
+        client.receive()
+        session.set_keys(client.srtp_keys())
+        return session, handler
+
+
+async def until(condition: Callable[[], bool], seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        await asyncio.sleep(0.005)
+
+
+def tone(samples: int, first: int = 0) -> bytes:
+    return array.array(
+        "h", [int(8_000 * math.sin(2 * math.pi * 400 * (first + i) / RATE)) for i in range(samples)]
+    ).tobytes()
+
+
+def loudness(pcm: bytes) -> float:
+    samples = array.array("h", pcm)
+    return math.sqrt(sum(s * s for s in samples) / max(1, len(samples)))
+
+
+async def test_a_check_is_answered_and_a_stranger_gets_silence(bench: Bench) -> None:
+    _, handler, ufrag = bench.open()
+    client, stranger = bench.client(), bench.client()
+    stranger.check(ufrag, pwd="x" * 24)
+    stranger.check("nobody")
+    client.check(ufrag)
+    await until(lambda: handler.checks == 1)
+    [reply] = client.receive()
+    answer = stun.Message.read(reply)
+    assert answer.stun_class == 2
+    assert answer.verify(PWD.encode())
+    assert stranger.receive() == []
+    checks = bench.engine.counts()["checks"]
+    assert (checks["ok"], checks["wrong_integrity"], checks["unknown_ufrag"]) == (1, 1, 1)
+
+
+async def test_checks_are_answered_while_python_is_busy(bench: Bench) -> None:
+    _, _, ufrag = bench.open()
+    client = bench.client()
+    await asyncio.sleep(0.1)
+    for _ in range(20):
+        client.check(ufrag)
+        end = time.monotonic() + 0.05
+        while time.monotonic() < end:  # busy, with the GIL
+            pass
+    assert len(client.receive()) >= 19
+
+
+async def test_dtls_reaches_validated_sessions_only(bench: Bench) -> None:
+    client, stranger = bench.client(), bench.client()
+    session, handler = await bench.connected(client)
+    stranger.send(b"\x16stranger")
+    client.send(b"\x16hello")
+    await until(lambda: handler.dtls == [b"\x16hello"])
+    assert session.send(b"\x16reply")
+    await until(lambda: b"\x16reply" in client.receive())
+    assert bench.engine.counts()["drops"]["no_member"] == 1
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+async def test_sound_crosses_both_ways_against_libsrtp(bench: Bench, profile: int) -> None:
+    client = bench.client(profile)
+    session, handler = await bench.connected(client, start_ms=0)
+    session.write(1, tone(RATE))
+    heard, packets = bytearray(), 0
+    silence = bytes([0xFF]) * 160
+    loud = bytes([0x20]) * 160
+    for i in range(40):
+        client.rtp(loud if i % 2 else silence)
+        await asyncio.sleep(0.02)
+        for datagram in client.receive():
+            if 192 <= datagram[1] <= 223:
+                client.rx.unprotect_rtcp(datagram)
+            else:
+                packet = client.rx.unprotect(datagram)
+                packets += 1
+                heard += packet[12:]
+    assert packets >= 30
+    assert len(heard) == 160 * packets
+    assert loudness(bytes(handler.sound)) > 1_000
+    stats = session.stats()
+    assert stats["packets_in"] == 40
+    assert stats["receive"]["ok"] == 40
+    assert stats["lost_in"] == 0
+    assert session.played_ms(1) >= 600
+    assert session.path() == client.key
+
+
+async def test_forged_and_replayed_media_moves_nothing(bench: Bench) -> None:
+    client, attacker = bench.client(), bench.client()
+    session, _ = await bench.connected(client)
+    attacker.key = client.key
+    attacker.rtp(b"\x20" * 160)  # foreign keys, the victim's flow key, another source
+    captured = client.tx.protect(struct.pack("!BBHII", 0x80, 0, 1, 1, 7) + b"\x20" * 160)
+    client.send(captured)
+    attacker.send(captured)
+    await until(lambda: session.stats()["packets_in"] == 1)
+    await until(lambda: bench.engine.counts()["drops"]["replayed"] == 1)
+    assert bench.engine.counts()["drops"]["not_authentic"] == 1
+    session.write(1, tone(RATE))
+    await asyncio.sleep(0.3)
+    assert attacker.receive() == []
+    assert client.receive()
+
+
+async def test_a_flush_is_heard_within_a_frame_and_the_clock_stops(bench: Bench) -> None:
+    client = bench.client()
+    session, _ = await bench.connected(client, start_ms=0)
+    session.write(1, tone(10 * RATE))
+    await until(lambda: session.played_ms(1) >= 200)
+    session.flush()
+    at_flush = session.played_ms(1)
+    assert session.write(1, tone(160)) == 320  # late sound is swallowed
+    await asyncio.sleep(0.2)
+    assert session.played_ms(1) <= at_flush + 28
+    assert session.queued_ms() == 0
+    session.write(2, tone(RATE))
+    await until(lambda: session.played_ms(2) > 0)
+
+
+async def test_echo_returns_packets_without_a_codec(bench: Bench) -> None:
+    client = bench.client()
+    session, handler = await bench.connected(client, echo=True)
+    for i in range(10):
+        client.rtp(bytes([i]) * 50)
+    await until(lambda: session.stats()["packets_out"] == 10)
+    packets = [client.rx.unprotect(d) for d in client.receive() if not 192 <= d[1] <= 223]
+    assert [packet[12:] for packet in packets] == [bytes([i]) * 50 for i in range(10)]
+    assert {packet[8:12] for packet in packets} == {(99).to_bytes(4)}
+    assert handler.sound == b""
+
+
+async def test_a_telephone_event_is_a_digit(bench: Bench) -> None:
+    client = bench.client()
+    _, handler = await bench.connected(client)
+    for _ in range(3):
+        header = struct.pack("!BBHII", 0x80, 101, client.sequence, 5_000, 7)
+        client.sequence += 1
+        client.send(client.tx.protect(header + b"\x0b\x0a\x00\xa0"))
+    await until(lambda: handler.digits == "#")
+
+
+async def test_places_are_given_back(bench: Bench) -> None:
+    for _ in range(5):
+        opened = [bench.open()[0] for _ in range(8)]
+        with pytest.raises(EngineFullError):
+            bench.open()
+        for session in opened:
+            bench.engine.close(session)
+            assert session.write(1, b"\0\0") == 0
+            assert session.read() == b""
+        await until(lambda: bench.engine.counts()["sessions"] == 0)
+        await until(lambda: len(bench.engine._free) == 8)
+
+
+async def test_foreign_relays_and_bare_packets_are_dropped(bench: Bench) -> None:
+    closed = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    closed.bind(("127.0.0.1", 0))
+    closed.sendto(b"\x80bare", bench.socket.getsockname())
+    await until(lambda: bench.engine.counts()["drops"]["not_wrapped"] == 1)
+    client = bench.client()
+    client.send(b"")
+    client.send(b"\x50noise")
+    await until(lambda: bench.engine.counts()["drops"]["unknown_protocol"] == 1)
+    assert bench.engine.counts()["drops"]["empty"] == 1
+    closed.close()
+
+
+def test_bad_arguments_are_told() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
+        opened.bind(("127.0.0.1", 0))
+        with pytest.raises(ValueError, match="max_sessions"):
+            MediaEngine(opened, max_sessions=0, allowed_relays=[], direct=False)
+        engine = MediaEngine(opened, max_sessions=1, allowed_relays=[], direct=False)
+        config = MediaConfig("opus", {"opus": 111}, 1, "x", rate_hz=44_100)
+        with pytest.raises(ValueError, match="44100"):
+            engine.open("a", "b", "c", config, Handler())

@@ -1,0 +1,301 @@
+"""The sound of a process's calls: the media engine's thread, and PCM for whoever talks and listens.
+
+This is the seam for backends. A `MediaSession` is the sound of one call; its PCM is 16-bit
+little-endian mono at the rate that it was opened with.
+
+1. *Listening.* `MediaHandler.on_sound(pcm)` comes on the event loop with what has gathered, at least
+   `wake_ms` (20..100) of it, for all calls in one wake-up. From the first packet on there are as
+   many samples as time passes: losses are concealed, silence is zeros. A handler that does not get
+   its turn for a second loses the oldest; `stats()["blocks_lost"]` counts.
+2. *Speaking.* `write(generation, pcm)` queues, in any amount up to `capacity_ms`; sound leaves in real
+   time on the engine's clock. A generation is one response (or one part of it): a number from 1
+   that never falls.
+3. *Barge-in.* `flush()` stops everything written so far within one 20 ms frame, with a fade of 8 ms;
+   late sound of those generations is swallowed. `played_ms(generation)` says what went out.
+4. *Pass-through* (`echo=True`): packets go back as they came, without a codec; there is no PCM.
+5. Nothing here waits, and no RTP packet touches a Python object.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+import secrets
+import socket
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from relay.wire.spp import FlowKey
+
+from . import _engine
+from ._engine import EventKind
+from .log import get_logger
+
+EVENTS_PER_WAKEUP = 4_096
+PYTHON_NICE = 10
+
+DIGITS = "0123456789*#ABCD"
+"""Telephone events 0..15 (RFC 4733 3.2)."""
+
+IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class EngineFullError(RuntimeError):
+    """Every place of the engine is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class SrtpKeys:
+    """Master keys and salts of one DTLS-SRTP association (RFC 5764 4.2)."""
+
+    profile: int
+    receive_key: bytes
+    receive_salt: bytes
+    send_key: bytes
+    send_salt: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class MediaConfig:
+    """How one call's sound is carried."""
+
+    codec: str
+    """`opus`, `pcmu` or `pcma`: what we send."""
+    payload_types: Mapping[str, int]
+    """Negotiated payload types by codec; the client may change between them."""
+    ssrc: int
+    cname: str
+    echo: bool = False
+    rate_hz: int = 24_000
+    """8000, 16000, 24000 or 48000: of the PCM, both ways."""
+    event_payload_type: int | None = None
+    """Of telephone-event, when negotiated."""
+    bitrate: int = 24_000
+    complexity: int = 5
+    fec: bool = True
+    dtx: bool = False
+    expected_loss_percent: int = 5
+    start_ms: int = 40
+    """Sound that gathers before a talkspurt starts; covers a backend that is not punctual."""
+    live_ms: int = 0
+    """For sound made in real time: a backlog that stays above this is worked off. 0: never."""
+    capacity_ms: int = 120_000
+    """Sound that may wait to be sent."""
+    # RFC 3550 5.1: random origins; the low half leaves SRTP's first rollover far away
+    first_timestamp: int = field(default_factory=lambda: secrets.randbelow(2**32))
+    first_sequence: int = field(default_factory=lambda: secrets.randbelow(0x8000))
+
+
+class MediaHandler(Protocol):
+    """What happens to a call, on the event loop. Nothing of this raises."""
+
+    def on_check(self, now_s: float) -> None:
+        """A check was answered on a new path, or after a pause."""
+
+    def on_dtls(self, datagram: bytes, now_s: float) -> bool:
+        """A DTLS datagram of one of the call's validated flow keys; True when it was authentic."""
+
+    def on_sound(self, pcm: bytes) -> None:
+        """The client's next samples."""
+
+    def on_digit(self, digit: str) -> None:
+        """The client pressed a key: one of DIGITS."""
+
+    def on_expired(self) -> None:
+        """No consent for 30 s."""
+
+
+class MediaSession:
+    """The sound of one call; see the module. Made by MediaEngine.open."""
+
+    def __init__(self, session: _engine.Session, handler: MediaHandler) -> None:
+        self._session = session
+        self._last_stats: dict[str, Any] = {}
+        self._last_generation = 0
+        self.handler = handler
+        self.rate_hz = session.rate_hz
+
+    @property
+    def index(self) -> int:
+        """The call's place in the engine."""
+        return self._session.index
+
+    def set_keys(self, keys: SrtpKeys) -> None:
+        """The handshake is over: sound may flow. ValueError for a profile we do not have."""
+        self._session.set_keys(
+            keys.profile, keys.receive_key, keys.receive_salt, keys.send_key, keys.send_salt
+        )
+
+    def send(self, datagram: bytes) -> bool:
+        """Sends a DTLS datagram to the call's media path."""
+        return self._session.send(datagram)
+
+    def read(self) -> bytes:
+        """What has gathered; usually `on_sound` brings it."""
+        return self._session.read()
+
+    def write(self, generation: int, pcm: bytes) -> int:
+        """Queues samples behind what is queued. Returns how many bytes were taken: fewer than
+        given when `capacity_ms` are waiting.
+        """
+        self._last_generation = max(self._last_generation, generation)
+        return 2 * self._session.write(generation, pcm)
+
+    def flush(self, through_generation: int | None = None) -> None:
+        """Stops these generations (by default all written so far) within one 20 ms frame."""
+        if through_generation is None:
+            through_generation = self._last_generation
+        self._session.flush(through_generation)
+
+    def played_ms(self, generation: int) -> float:
+        """Milliseconds of this generation that went out; 0 before it begins."""
+        return 1_000 * (self._session.played(generation) or 0) / self.rate_hz
+
+    def queued_ms(self) -> float:
+        """Milliseconds written and not gone."""
+        return 1_000 * self._session.waiting / self.rate_hz
+
+    def path(self) -> FlowKey | None:
+        """Where sound goes now; None while the call is paused."""
+        found = self._session.path()
+        if found is None or found[0]:
+            return None
+        return bytes.__new__(FlowKey, found[1])
+
+    def stats(self) -> dict[str, Any]:
+        """The call's counters (csrc/media/session.h); those of its end once it is closed."""
+        self._last_stats = self._session.counts() or self._last_stats
+        return self._last_stats
+
+    def close(self) -> None:
+        """Says BYE and gives everything back; idempotent."""
+        if self._session.is_open:
+            self.stats()
+            self._session.close()
+
+
+class MediaEngine:
+    """The engine of one process: its thread, its sessions and their events. One event loop."""
+
+    def __init__(
+        self,
+        media: socket.socket,
+        *,
+        max_sessions: int,
+        allowed_relays: Sequence[IpNetwork],
+        direct: bool,
+        wake_ms: int = 20,
+    ) -> None:
+        self._engine = _engine.Engine(
+            media.fileno(),
+            max_sessions=max_sessions,
+            wake_ms=wake_ms,
+            direct=direct,
+            relays=allowed_relays,
+        )
+        self._free = deque(range(max_sessions))
+        self._sessions: dict[int, MediaSession] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._run, name="media", daemon=True)
+        self.handler_failures = 0
+
+    def __len__(self) -> int:
+        """Open sessions."""
+        return len(self._sessions)
+
+    def start(self, loop: asyncio.AbstractEventLoop, *, yield_cpu: bool = True) -> None:
+        """Starts the thread and listens to it. With `yield_cpu` this process's Python gets a worse
+        nice value than the engine (10 to its 0), for good.
+        """
+        self._loop = loop
+        self._thread.start()
+        loop.add_reader(self._engine.notify_fd, self._on_notified)
+        if yield_cpu:
+            # On Linux niceness is the thread's; later threads inherit it.
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), PYTHON_NICE)
+
+    def stop(self) -> None:
+        """Ends the thread; the sessions fall silent."""
+        self._engine.stop()
+        if self._thread.ident is not None:
+            self._thread.join()
+        if self._loop is not None:
+            self._loop.remove_reader(self._engine.notify_fd)
+            self._loop = None
+
+    def open(
+        self, ufrag: str, pwd: str, remote_ufrag: str, config: MediaConfig, handler: MediaHandler
+    ) -> MediaSession:
+        """A new session. Raises EngineFullError, ValueError, MemoryError, BlockingIOError."""
+        if not self._free:
+            raise EngineFullError("all places of the media engine are taken")
+        index = self._free.popleft()
+        try:
+            made = self._engine.open(index, ufrag, pwd, remote_ufrag, config)
+        except BaseException:
+            self._free.appendleft(index)
+            raise
+        session = MediaSession(made, handler)
+        self._sessions[index] = session
+        return session
+
+    def close(self, session: MediaSession) -> None:
+        """Closes a session; its handler hears nothing more."""
+        if self._sessions.get(session.index) is session:
+            del self._sessions[session.index]
+            session.close()
+
+    def counts(self) -> dict[str, Any]:
+        """The engine's counters (csrc/media/engine.h)."""
+        return self._engine.counts()
+
+    def _run(self) -> None:
+        try:
+            self._engine.run()
+        except OSError as error:
+            get_logger().error("media_engine_failed", error=str(error))
+
+    def _on_notified(self) -> None:
+        self._engine.awake()
+        for _ in range(EVENTS_PER_WAKEUP):
+            event = self._engine.next_event()
+            if event is None:
+                return
+            try:
+                self._deliver(*event)
+            except Exception:
+                # A fault of one call must not cost the others theirs, nor fill the log.
+                self.handler_failures += 1
+                if self.handler_failures == 1:
+                    get_logger().exception("media_event_failed")
+        if self._loop is not None:
+            self._loop.call_soon(self._on_notified)
+
+    def _deliver(
+        self, kind: int, index: int, at_ns: int, payload: bytes, origin: bytes | None
+    ) -> None:
+        if kind == EventKind.CLOSED:
+            self._free.append(index)
+            return
+        session = self._sessions.get(index)
+        if session is None:
+            return
+        handler = session.handler
+        if kind == EventKind.READABLE:
+            pcm = session.read()
+            if pcm:
+                handler.on_sound(pcm)
+        elif kind == EventKind.DTLS:
+            if handler.on_dtls(payload, at_ns / 1e9) and origin is not None:
+                self._engine.authenticated(origin)
+        elif kind == EventKind.CHECKED:
+            handler.on_check(at_ns / 1e9)
+        elif kind == EventKind.DIGIT:
+            if payload[0] < len(DIGITS):
+                handler.on_digit(DIGITS[payload[0]])
+        elif kind == EventKind.EXPIRED:
+            handler.on_expired()
