@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import json
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -418,3 +420,32 @@ async def test_an_offer_without_data_channel_has_no_sctp(world: World) -> None:
     client.talk()
     assert len(client.audio) == 1
     assert not call.send_event({"type": "x"})
+
+
+# Nothing is left behind
+
+
+@pytest.mark.parametrize("end", ["client", "server", "unconnected"])
+async def test_an_ended_call_is_garbage_and_its_keys_are_gone_at_once(
+    world: World, end: str
+) -> None:
+    client = Client(world, world.open())
+    call = client.call
+    if end != "unconnected":
+        client.connect()
+        client.sctp.negotiate_channel()
+        client.sctp.begin(5_000, 65_536)
+        client.pump()
+        client.talk()
+        await client.settle()
+    if end == "client":
+        client.dtls.close()
+    else:
+        call.close("hangup")
+    await client.settle()
+    assert (call._dtls._ssl, call._dtls._rx_srtp, call._dtls._tx_srtp) == (None, None, None)
+    left = [weakref.ref(item) for item in (call, call._dtls, call._sctp or call)]
+    world.mux.sent.clear()
+    del client, call
+    gc.collect()
+    assert [ref() for ref in left] == [None] * 3
