@@ -10,7 +10,7 @@ import ctypes
 import mmap
 import shutil
 import subprocess
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -189,6 +189,7 @@ class FlowTable:
         return bool(self.view.tag[slot])
 
 
+@lru_cache(maxsize=4096)
 def siphash13(key: bytes, data: bytes) -> int:
     """SipHash-1-3 (Aumasson, Bernstein 2012), from the paper rather than from siphash.h."""
     mask = 0xFFFFFFFFFFFFFFFF
