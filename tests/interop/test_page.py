@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
+from tests.interop import from_npm
 from tests.interop.demo import Demo
 from tests.support.browser import chromium, wait_until
 
@@ -239,3 +240,23 @@ def test_loads_nothing_from_elsewhere_and_obeys_its_own_policy(page: Page, demo:
     wait_until(page, "document.body.dataset.state === 'connected'")
     assert [url for url in requested if not url.startswith(demo.url)] == []
     assert [text for text in complaints if "Content Security Policy" in text] == []
+
+
+@pytest.mark.timeout(from_npm.TIMEOUT_S + 120)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_meets_wcag(browser: Browser, demo: Demo, scheme: Scheme) -> None:
+    axe = (from_npm.folder() / "node_modules/axe-core/axe.min.js").read_text(encoding="utf-8")
+    context = browser.new_context(color_scheme=scheme, reduced_motion="reduce")
+    page = context.new_page()
+    page.goto(demo.url)
+    page.evaluate(axe)
+    rules = "{runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa', 'wcag22aa', 'best-practice']}"
+    violations = (
+        f"axe.run(document, {rules}).then((found) => found.violations.map((one) => one.id))"
+    )
+    assert page.evaluate(violations) == []
+    page.click("#tone")
+    wait_until(page, "document.body.dataset.state === 'connected'")
+    wait_until(page, "document.querySelector('.entry.in')")
+    assert page.evaluate(violations) == []
+    context.close()

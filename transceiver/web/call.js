@@ -186,10 +186,14 @@ export class Call extends EventTarget {
     this.#ended = true;
     this.#abort.abort();
     for (const timer of this.#timers) clearInterval(timer);
-    this.#channel?.close();
-    this.#pc?.close();
     this.source.stop();
-    if (cause !== "remote") endCall(this.url);
+    const close = () => {
+      this.#channel?.close();
+      this.#pc?.close();
+    };
+    // The server hears of it by HTTP first, and so records why; a closed connection tells it less.
+    if (cause === "remote") close();
+    else endCall(this.url).then(close);
     this.#setState("ended");
     this.#emit("end", { cause, detail });
   }

@@ -61,7 +61,7 @@ function breakable(name) {
 
 function relayDetail(remote, server) {
   const ingress = server?.ingress?.name;
-  return [remote.protocol, ingress && `ingress\u00a0${ingress}`, `${remote.type ?? "selected"}\u00a0candidate`].filter(Boolean).join("\u00a0· ");
+  return [remote.protocol, ingress && `ingress\u00a0${ingress}`].filter(Boolean).join("\u00a0· ");
 }
 
 /** The server writes an endpoint as "host:port", [host, port] or {address, port}. */

@@ -7,6 +7,7 @@
 
 const CONFIG_URL = "/demo/config.json";
 const ANSWER_TIMEOUT_MS = 10_000;
+const END_TIMEOUT_MS = 1000;
 
 /** A failed request; `status` is 0 when no response came, `retryAfterS` is null unless the server said when to come back. */
 export class SignalingError extends Error {
@@ -48,9 +49,15 @@ export async function placeCall(callsUrl, offer, signal) {
   };
 }
 
-/** Ends a call at the server; works while the page is being closed. Failures are of no interest to anybody by then. */
-export function endCall(callUrl) {
-  if (callUrl) fetch(callUrl, { method: "DELETE", keepalive: true }).catch(() => {});
+/**
+ * Ends a call at the server; works while the page is being closed.
+ *
+ * Resolves when the server knows, or soon when it does not answer: a failure is of no interest to anybody by then.
+ */
+export async function endCall(callUrl) {
+  if (!callUrl) return;
+  const signal = AbortSignal.timeout(END_TIMEOUT_MS);
+  await fetch(callUrl, { method: "DELETE", keepalive: true, signal }).catch(() => {});
 }
 
 /** Returns the server's JSON about a call; it answers for a minute after the end, so the reason can still be asked. */
