@@ -71,9 +71,26 @@ static const struct vr_transaction *answered_check(const struct vr_forwarder *fo
     return check && vr_routes_is_sender(&forwarder->routes, &check->owner, sender) ? check : NULL;
 }
 
+/* Whether a cache should hear of the flow's owners, before a success for `check` is taken in: this
+ * owner is new, or the success is the first in a new span of this flow's own grid of time. */
+static bool owners_due(struct vr_forwarder *forwarder, const struct vr_arrival *arrival,
+                       const struct vr_transaction *check) {
+    const struct vr_table *table = forwarder->table;
+    uint32_t slot = vr_tracker_find(&forwarder->tracker, VR_POOL_ESTABLISHED, &arrival->key,
+                                    arrival->hash, arrival->now_ms);
+    unsigned i =
+        slot == VR_NO_SLOT ? VR_FLOW_OWNERS : vr_owners_find(&table->flow[slot], &check->owner);
+    if (i == VR_FLOW_OWNERS)
+        return true;
+    uint32_t shift_ms = (uint32_t)(arrival->hash % VR_OWNERS_REFRESH_MS);
+    return (table->rest[slot].success_ms[i] + shift_ms) / VR_OWNERS_REFRESH_MS !=
+           (arrival->now_ms + shift_ms) / VR_OWNERS_REFRESH_MS;
+}
+
 static int pass_success(struct vr_forwarder *forwarder, const struct vr_arrival *arrival,
                         const struct vr_transaction *check, struct vr_egress *out) {
     uint32_t slot;
+    out->owners_due = owners_due(forwarder, arrival, check);
     enum vr_drop reason = vr_tracker_confirm(&forwarder->tracker, &arrival->key, arrival->hash,
                                              check, arrival->now_ms, &slot);
     if (reason != VR_DROPS)

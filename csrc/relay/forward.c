@@ -123,7 +123,8 @@ void vr_forward_prefetch(struct vr_forwarder *forwarder, const struct vr_ingress
         vr_flow_prefetch_tags(forwarder->table, forwarder->hashed[i].hash);
     }
     for (unsigned i = 0; i < forwarder->expected; i++)
-        vr_flow_prefetch_entry(forwarder->table, forwarder->hashed[i].hash);
+        vr_flow_prefetch_entry(forwarder->table, forwarder->hashed[i].hash,
+                               in[i].side == VR_SIDE_INTERNAL);
 }
 
 /* The key's hash: the one that was made ahead, when this is the datagram that it was made for. */
@@ -162,6 +163,7 @@ static enum vr_drop arrive(struct vr_forwarder *forwarder, const struct vr_ingre
 enum vr_verdict vr_forward(struct vr_forwarder *forwarder, const struct vr_ingress *in,
                            uint64_t now_ns, struct vr_egress *out) {
     struct vr_arrival arrival;
+    out->owners_due = false;
     if (!in->parked) {
         vr_count_add(&forwarder->stats->side[in->side].rx_packets, 1);
         vr_count_add(&forwarder->stats->side[in->side].rx_bytes, in->data_bytes);
@@ -176,6 +178,23 @@ enum vr_verdict vr_forward(struct vr_forwarder *forwarder, const struct vr_ingre
         return VR_VERDICT_PARK;
     vr_count_add(&forwarder->stats->drop[reason], 1);
     return VR_VERDICT_DROP;
+}
+
+unsigned vr_forward_owners(struct vr_forwarder *forwarder, const struct vr_flow_key *key,
+                           uint64_t now_ns, uint8_t sealed[VR_FLOW_OWNERS][VR_TOKEN_BYTES]) {
+    const struct vr_table *table = forwarder->table;
+    uint32_t slot = vr_tracker_find(&forwarder->tracker, VR_POOL_ESTABLISHED, key,
+                                    vr_flow_hash(table, key), vr_clock_ms(now_ns));
+    unsigned count = 0;
+    if (slot == VR_NO_SLOT)
+        return 0;
+    for (unsigned i = 0; i < VR_FLOW_OWNERS; i++) {
+        bool has_owner = table->flow[slot].valid >> i & 1;
+        const uint8_t *token = has_owner ? vr_flow_token(table, slot, i) : NULL;
+        if (token)
+            memcpy(sealed[count++], token, VR_TOKEN_BYTES);
+    }
+    return count;
 }
 
 /* --- what upstream.c and downstream.c share --- */

@@ -46,6 +46,7 @@ struct vr_egress {
     uint32_t data_bytes;
     unsigned hops; /* 1 or 2 */
     struct vr_hop hop[2];
+    bool owners_due; /* a cache should hear of the flow's owners (vr_forward_owners) */
 };
 
 enum vr_verdict {
@@ -104,6 +105,12 @@ struct vr_cached_token {
 };
 unsigned vr_forward_recover(struct vr_forwarder *forwarder, const struct vr_ingress *in,
                             const struct vr_cached_token *tokens, unsigned count, uint64_t now_ns);
+
+/* The sealed tokens of the established flow `key`, those of its owners that have one: 0 to 2. They are
+ * due when an owner is new, and every VR_OWNERS_REFRESH_MS while successes pass. */
+enum { VR_OWNERS_REFRESH_MS = 15000 };
+unsigned vr_forward_owners(struct vr_forwarder *forwarder, const struct vr_flow_key *key,
+                           uint64_t now_ns, uint8_t sealed[VR_FLOW_OWNERS][VR_TOKEN_BYTES]);
 
 /* Expires idle and half-open flows, a bounded number of buckets per call; call it every few
  * milliseconds. Every bucket is visited at least once a second when called every 10 ms. */
