@@ -284,6 +284,7 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
             RequestError(500, "internal_error", "The server failed to handle the request.")
         )
     response.headers.update(_CORS)
+    response.headers["Server"] = "voice-relay"
     return response
 
 

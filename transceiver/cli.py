@@ -30,6 +30,9 @@ class _OneLine(click.Group):
             result = super().main(*args, **kwargs)
         except click.exceptions.Abort:
             sys.exit(130)
+        except click.exceptions.NoArgsIsHelpError as error:
+            error.show()
+            sys.exit(2)
         except click.ClickException as error:
             click.echo(f"transceiver: {' '.join(error.format_message().split())}", err=True)
             sys.exit(2)
@@ -40,6 +43,7 @@ class _OneLine(click.Group):
 
 
 @click.group(cls=_OneLine, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="voice-relay", message="%(version)s")
 def main() -> None:
     """The transceiver: answers WebRTC calls and owns their ICE, DTLS and SRTP."""
 

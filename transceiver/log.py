@@ -1,7 +1,7 @@
 """Log lines: structlog, to standard error, for people (console) or programs (json).
 
 1. No secret is ever a field: no bearer, key, ICE password or SDP.
-2. Nothing that arrives by UDP causes a line of its own.
+2. Nothing that arrives by UDP causes a line of its own, nor does a request that is malformed.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ def configure(level: str, log_format: str) -> None:
     logging.basicConfig(
         level=max(threshold, logging.WARNING), format="%(name)s: %(message)s", stream=sys.stderr
     )
+    # It prints a traceback for each request that is no HTTP; failures of ours are logged by app.py.
+    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
 
 
 def get_logger() -> structlog.typing.FilteringBoundLogger:

@@ -25,12 +25,18 @@ from .log import get_logger
 
 BATCH_DATAGRAMS = 64
 KNOWN_SOURCES = 4_096
-RECEIVE_BUFFER_BYTES = 4 * 1_048_576
+BUFFER_BYTES = 4 * 1_048_576
 
 _MAX_DATAGRAM_BYTES = 65_535
 _PKTINFO4 = struct.Struct("@i4s4s")  # struct in_pktinfo
 _PKTINFO6 = struct.Struct("@16sI")  # struct in6_pktinfo
-_IP_PKTINFO = getattr(socket, "IP_PKTINFO", 8)
+# linux/in.h, linux/in6.h, asm-generic/socket.h: names that Python's socket module lacks
+_IP_PKTINFO = 8
+_IP_MTU_DISCOVER = 10
+_IPV6_MTU_DISCOVER = 23
+_PMTUDISC_OMIT = 5
+_SO_SNDBUFFORCE = 32
+_SO_RCVBUFFORCE = 33
 
 IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -61,13 +67,29 @@ def open_socket(host: str, port: int) -> socket.socket:
             opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)
         if family == socket.AF_INET or host == "::":
             opened.setsockopt(socket.IPPROTO_IP, _IP_PKTINFO, 1)
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, RECEIVE_BUFFER_BYTES)
+        _set_buffers(opened)
+        _fragment_freely(opened, family)
         opened.bind((host, port))
     except OSError:
         opened.close()
         raise
     return opened
+
+
+def _set_buffers(opened: socket.socket) -> None:
+    for forced, usual in ((_SO_RCVBUFFORCE, socket.SO_RCVBUF), (_SO_SNDBUFFORCE, socket.SO_SNDBUF)):
+        try:
+            opened.setsockopt(socket.SOL_SOCKET, forced, BUFFER_BYTES)
+        except PermissionError:
+            opened.setsockopt(socket.SOL_SOCKET, usual, BUFFER_BYTES)
+
+
+def _fragment_freely(opened: socket.socket, family: int) -> None:
+    """A datagram that SPP made too long for the way to the relay is fragmented, not lost."""
+    if family == socket.AF_INET:
+        opened.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _PMTUDISC_OMIT)
+    else:
+        opened.setsockopt(socket.IPPROTO_IPV6, _IPV6_MTU_DISCOVER, _PMTUDISC_OMIT)
 
 
 class Mux:

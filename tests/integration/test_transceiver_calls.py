@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import json
 import time
@@ -331,6 +332,27 @@ async def test_bad_offers_get_a_clear_error_at_once(
         if key[0] == "transceiver_offers_refused_total"
     ]
     assert sum(refused) == 1
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [b"\x16\x03\x01" + bytes(100), b"GET / HTTP/9.9\r\n\r\n", b"POST / HTTP/1.1\r\nX: " + b"y" * 99_999,
+     b"POST /v1/realtime/calls HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFFF\r\n"],
+    ids=["TLS", "version", "long header", "chunk"],
+)  # fmt: skip
+async def test_what_is_no_http_causes_no_log_line(
+    server: Process, base: str, request_bytes: bytes
+) -> None:
+    before = len(server.output())
+    host, _, port = server.listening("http")[0].rpartition(":")
+    for _ in range(5):
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(request_bytes)
+        with contextlib.suppress(ConnectionError):
+            async with asyncio.timeout(10):
+                await reader.read()
+        writer.close()
+    assert len(server.output()) == before
 
 
 async def test_a_compressed_body_is_not_inflated(http: aiohttp.ClientSession) -> None:
