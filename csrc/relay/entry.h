@@ -61,9 +61,11 @@ static inline unsigned vr_entry_valid(const struct vr_table *table, const struct
                                       const struct vr_flow_rest *rest) {
     unsigned valid = flow->valid & (VR_VALID_OWNERS | VR_VALID_NEWER | VR_VALID_PATH);
     for (unsigned i = 0; i < VR_FLOW_OWNERS; i++)
-        if (vr_entry_half_check(table, &flow->key, i, &flow->half[i].owner) != flow->half[i].check)
+        if (valid >> i & 1 &&
+            vr_entry_half_check(table, &flow->key, i, &flow->half[i].owner) != flow->half[i].check)
             valid &= ~(1U << i);
-    if (vr_entry_path_check(table, &flow->key, &rest->path) != rest->path_check)
+    if (valid & VR_VALID_PATH &&
+        vr_entry_path_check(table, &flow->key, &rest->path) != rest->path_check)
         valid &= ~(unsigned)VR_VALID_PATH;
     return valid;
 }

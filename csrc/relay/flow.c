@@ -61,7 +61,7 @@ void vr_flow_prefetch_tags(const struct vr_table *table, uint64_t hash) {
     __builtin_prefetch(table->tag + (size_t)bucket[1] * VR_BUCKET_SLOTS);
 }
 
-void vr_flow_prefetch_entry(const struct vr_table *table, uint64_t hash) {
+void vr_flow_prefetch_entry(const struct vr_table *table, uint64_t hash, bool rest) {
     uint32_t bucket[2];
     vr_entry_candidates(table, VR_POOL_ESTABLISHED, hash, bucket);
     for (unsigned c = 0; c < 2; c++) {
@@ -69,10 +69,11 @@ void vr_flow_prefetch_entry(const struct vr_table *table, uint64_t hash) {
         unsigned mask = match_tags(table->tag + first, vr_entry_tag(hash));
         if (!mask)
             continue;
-        const struct vr_flow *flow = table->flow + first + (uint32_t)__builtin_ctz(mask);
-        __builtin_prefetch(flow, 1);
-        __builtin_prefetch(flow->half, 1);
-        __builtin_prefetch(table->rest + first + (uint32_t)__builtin_ctz(mask));
+        uint32_t slot = first + (uint32_t)__builtin_ctz(mask);
+        __builtin_prefetch(&table->flow[slot], 1);
+        __builtin_prefetch(table->flow[slot].half, 1);
+        if (rest)
+            __builtin_prefetch(&table->rest[slot]);
         return;
     }
 }

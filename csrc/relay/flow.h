@@ -22,9 +22,10 @@
 uint32_t vr_flow_find(const struct vr_table *table, enum vr_pool pool,
                       const struct vr_flow_key *key, uint64_t hash);
 
-/* Hints for a batch: first the tags of all its keys, then the entries. */
+/* Hints for a batch: first the tags of all its keys, then the entries, `rest` too where a reply needs
+ * the way back. */
 void vr_flow_prefetch_tags(const struct vr_table *table, uint64_t hash);
-void vr_flow_prefetch_entry(const struct vr_table *table, uint64_t hash);
+void vr_flow_prefetch_entry(const struct vr_table *table, uint64_t hash, bool rest);
 
 /* --- writing: the one writer only --- */
 

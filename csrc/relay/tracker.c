@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+enum { SWEEP_ADOPTIONS = 256 }; /* about 0.1 ms */
+
 /* --- counters --- */
 
 static void count_flows(struct vr_tracker *tracker) {
@@ -91,15 +93,29 @@ uint32_t vr_tracker_find(struct vr_tracker *tracker, enum vr_pool pool,
     return slot != VR_NO_SLOT && look_at(tracker, slot, now_ms) ? slot : VR_NO_SLOT;
 }
 
+/* Returns how many entries of an earlier generation may still be taken over. */
+static unsigned sweep_slot(struct vr_tracker *tracker, uint32_t slot, unsigned adoptions,
+                           uint32_t now_ms) {
+    bool is_ours = tracker->table->flow[slot].generation == tracker->table->generation;
+    if (is_ours || adoptions > 0)
+        look_at(tracker, slot, now_ms);
+    else if (is_over(tracker, slot, now_ms))
+        expire(tracker, slot);
+    return is_ours || adoptions == 0 ? adoptions : adoptions - 1;
+}
+
 void vr_tracker_sweep(struct vr_tracker *tracker, uint32_t now_ms) {
     struct vr_table *table = tracker->table;
     uint32_t buckets = table->slots / VR_BUCKET_SLOTS;
+    unsigned adoptions = SWEEP_ADOPTIONS;
     for (uint32_t left = buckets / 100 + 1; left > 0; left--) {
         uint32_t bucket = tracker->sweep_bucket;
         tracker->sweep_bucket = bucket + 1 < buckets ? bucket + 1 : 0;
-        for (uint32_t i = 0; i < VR_BUCKET_SLOTS; i++)
-            if (vr_flow_in_use(table, bucket * VR_BUCKET_SLOTS + i))
-                look_at(tracker, bucket * VR_BUCKET_SLOTS + i, now_ms);
+        for (uint32_t i = 0; i < VR_BUCKET_SLOTS; i++) {
+            uint32_t slot = bucket * VR_BUCKET_SLOTS + i;
+            if (vr_flow_in_use(table, slot))
+                adoptions = sweep_slot(tracker, slot, adoptions, now_ms);
+        }
     }
 }
 

@@ -57,7 +57,9 @@ enum vr_drop vr_tracker_confirm(struct vr_tracker *tracker, const struct vr_flow
 /* A response passed on a half-open flow: it does not count as unanswered any more. */
 void vr_tracker_answered(struct vr_tracker *tracker, uint32_t slot);
 
-/* Looks at the next hundredth of all buckets. */
+/* Looks at the next hundredth of all buckets: ends what is over, and takes over a few hundred entries of
+ * an earlier generation. (The rest waits for its first packet or another round: a big table is not
+ * checked while its clients wait.) */
 void vr_tracker_sweep(struct vr_tracker *tracker, uint32_t now_ms);
 
 #endif

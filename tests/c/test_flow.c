@@ -102,7 +102,7 @@ TEST(prefetching_touches_nothing) {
         if (i < 50)
             insert(VR_POOL_ESTABLISHED, i, 0);
         vr_flow_prefetch_tags(&table, vr_flow_hash(&table, &key));
-        vr_flow_prefetch_entry(&table, vr_flow_hash(&table, &key));
+        vr_flow_prefetch_entry(&table, vr_flow_hash(&table, &key), i % 2);
     }
     close_table();
 }

@@ -162,3 +162,39 @@ TEST(a_damaged_key_or_time_ends_the_flow) {
     CHECK_EQ(send_public(&b, client(3), rtp()), VR_VERDICT_SEND);
     bench_close(&b);
 }
+
+TEST(a_big_table_is_taken_over_bit_by_bit) {
+    enum { FLOWS = 20000 };
+    bench_open(&b);
+    free(b.memory);
+    b.memory_bytes = vr_table_bytes(FLOWS);
+    b.memory = aligned_alloc(64, (b.memory_bytes + 63) / 64 * 64);
+    memset(b.memory, 0, b.memory_bytes);
+    vr_table_format(b.memory, b.memory_bytes, FLOWS, TEST_HASH_KEY);
+    b.config.limits = (struct vr_limits){0};
+    bench_restart(&b);
+    for (unsigned i = 0; i < FLOWS; i++) {
+        send_public(&b, v4(100, 64, i / 256, i % 256, 1), check_of(ufrag_of(&b, 1, 7, 0), 1));
+        send_internal(&b, transceiver(7), v4(100, 64, i / 256, i % 256, 1), success_of(1));
+    }
+    bench_restart(&b);
+    unsigned taken[3] = {0};
+    for (unsigned round = 0; round < 3; round++) {
+        if (round == 1)
+            vr_forward_sweep(b.forwarder, b.now_ns);
+        if (round == 2)
+            sweep_all(&b);
+        for (uint32_t slot = 0; slot < b.table.slots; slot++)
+            taken[round] += vr_flow_in_use(&b.table, slot) &&
+                            b.table.flow[slot].generation == b.table.generation;
+    }
+    CHECK_EQ(taken[0], 0);
+    CHECK(taken[1] > 0 && taken[1] <= 256);
+    CHECK_EQ(taken[2], b.stats.flows_established);
+    CASE("what is over goes at once");
+    bench_restart(&b);
+    wait_ms(&b, 60000);
+    sweep_all(&b);
+    CHECK_EQ(b.stats.flows_established, 0);
+    bench_close(&b);
+}
