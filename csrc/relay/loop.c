@@ -80,7 +80,7 @@ static void place_socket(struct vr_loop *loop, struct vr_socket *socket) {
 struct vr_loop *vr_loop_new(const struct vr_loop_config *config) {
     if (config->socket_count < 1 || config->socket_count > VR_LOOP_SOCKETS_MAX ||
         config->batch_max < 1 || config->batch_max > VR_BATCH_MAX ||
-        (config->command_fd >= 0 && (!config->mailbox || !config->on_command))) {
+        (config->command_fd >= 0 && !config->mailbox)) {
         errno = EINVAL;
         return NULL;
     }
@@ -140,9 +140,12 @@ static void forward_one(struct vr_loop *loop, const struct vr_ingress *in, uint6
     case VR_VERDICT_SEND:
         for (unsigned i = 0; i < out.hops; i++)
             send_hop(loop, &out, &out.hop[i]);
+        if (out.owners_due && loop->config.asker)
+            vr_asker_owners(loop->config.asker, in, now_ns);
         break;
-    case VR_VERDICT_PARK: /* nobody configures parking before there is a cache to ask */
-        vr_count_add(&loop->config.stats->drop[VR_DROP_PARK_FULL], 1);
+    case VR_VERDICT_PARK:
+        if (!loop->config.asker || !vr_asker_park(loop->config.asker, in, now_ns))
+            vr_count_add(&loop->config.stats->drop[VR_DROP_PARK_FULL], 1);
         break;
     case VR_VERDICT_DROP:
         break;
@@ -174,6 +177,24 @@ static unsigned fill_batch(struct vr_loop *loop, struct vr_socket *socket, unsig
     return whole;
 }
 
+/* Sends what forward_one lined up. */
+static int flush_all(struct vr_loop *loop) {
+    for (uint32_t i = 0; i < loop->config.socket_count; i++) {
+        vr_socket_flush(loop->watch[i].socket, loop->config.stats);
+        int status = update_interest(loop, i);
+        if (status < 0)
+            return status;
+    }
+    return 0;
+}
+
+/* A bell that cannot take another ring is ringing. */
+static void ring(const struct vr_loop *loop) {
+    uint64_t one = 1;
+    ssize_t bytes = write(loop->config.bell_fd, &one, sizeof one);
+    (void)bytes;
+}
+
 static int serve_socket(struct vr_loop *loop, struct vr_socket *socket) {
     int received = vr_socket_receive(socket, loop->config.batch_max);
     if (received <= 0)
@@ -183,13 +204,9 @@ static int serve_socket(struct vr_loop *loop, struct vr_socket *socket) {
     vr_forward_prefetch(loop->config.forwarder, loop->batch, whole);
     for (unsigned i = 0; i < whole; i++)
         forward_one(loop, &loop->batch[i], now_ns);
-    for (uint32_t i = 0; i < loop->config.socket_count; i++) {
-        vr_socket_flush(loop->watch[i].socket, loop->config.stats);
-        int status = update_interest(loop, i);
-        if (status < 0)
-            return status;
-    }
-    return 0;
+    if (loop->config.asker && vr_asker_must_ring(loop->config.asker))
+        ring(loop);
+    return flush_all(loop);
 }
 
 static int serve_ready(struct vr_loop *loop, const uint32_t ready[VR_LOOP_SOCKETS_MAX]) {
@@ -213,7 +230,22 @@ static int serve_ready(struct vr_loop *loop, const uint32_t ready[VR_LOOP_SOCKET
 
 /* --- one turn --- */
 
-static void take_commands(struct vr_loop *loop, uint64_t now_ns) {
+/* True when the command is an answer of the cache: what waited for it goes on its way, or is dropped. */
+static bool take_answer(struct vr_loop *loop, const struct vr_command *command, uint64_t now_ns) {
+    struct vr_parked parked;
+    bool recovered;
+    if (!loop->config.asker || command->kind != VR_COMMAND_ANSWER)
+        return false;
+    if (!vr_asker_answer(loop->config.asker, command, now_ns, &parked, &recovered))
+        return true;
+    if (!recovered)
+        vr_count_add(&loop->config.stats->drop[VR_DROP_PARK_EXPIRED], parked.count);
+    for (unsigned i = 0; recovered && i < parked.count; i++)
+        forward_one(loop, &parked.in[i], now_ns);
+    return true;
+}
+
+static int take_commands(struct vr_loop *loop, uint64_t now_ns) {
     struct vr_command command;
     uint64_t rings;
     ssize_t bytes = read(loop->config.command_fd, &rings, sizeof rings);
@@ -221,8 +253,10 @@ static void take_commands(struct vr_loop *loop, uint64_t now_ns) {
     for (unsigned i = 0; i < VR_MAILBOX_CELLS; i++) {
         if (!vr_mailbox_take(loop->config.mailbox, &loop->mailbox_position, &command))
             break;
-        loop->config.on_command(loop->config.command_context, &command, now_ns);
+        if (!take_answer(loop, &command, now_ns) && loop->config.on_command)
+            loop->config.on_command(loop->config.command_context, &command, now_ns);
     }
+    return flush_all(loop);
 }
 
 /* Expires flows, and once a second counts what the kernel dropped. */
@@ -230,6 +264,9 @@ static void sweep(struct vr_loop *loop, uint64_t now_ns) {
     if (now_ns - loop->swept_ns >= (uint64_t)TICK_MS * 1000000) {
         loop->swept_ns = now_ns;
         vr_forward_sweep(loop->config.forwarder, now_ns);
+        if (loop->config.asker)
+            vr_count_add(&loop->config.stats->drop[VR_DROP_PARK_EXPIRED],
+                         vr_asker_sweep(loop->config.asker, now_ns));
     }
     if (now_ns - loop->census_ns >= CENSUS_NS) {
         loop->census_ns = now_ns;
@@ -251,19 +288,20 @@ int vr_loop_turn(struct vr_loop *loop, int timeout_ms) {
     __atomic_store_n(&stats->progress_ns, now_ns, __ATOMIC_RELAXED);
 
     uint32_t ready[VR_LOOP_SOCKETS_MAX] = {0};
-    int end = VR_LOOP_GOES_ON;
+    int end = VR_LOOP_GOES_ON, status = VR_LOOP_GOES_ON;
     for (int i = 0; i < events; i++) {
         uint32_t word = event[i].data.u32;
         if (word < VR_LOOP_SOCKETS_MAX)
             ready[word] = event[i].events;
         else if (word == COMMAND)
-            take_commands(loop, now_ns);
+            status = take_commands(loop, now_ns);
         else if (end != VR_LOOP_ORPHANED)
             end = word == LIFE ? VR_LOOP_ORPHANED : VR_LOOP_STOPPED;
     }
     if (end != VR_LOOP_GOES_ON) /* what waits in the sockets is for the next worker */
         return end;
-    int status = events > 0 ? serve_ready(loop, ready) : VR_LOOP_GOES_ON;
+    if (status == VR_LOOP_GOES_ON && events > 0)
+        status = serve_ready(loop, ready);
     sweep(loop, now_ns);
     return status;
 }
@@ -272,8 +310,9 @@ int vr_loop_run(struct vr_loop *loop) {
     const struct vr_stats *stats = loop->config.stats;
     int end = VR_LOOP_GOES_ON;
     while (end == VR_LOOP_GOES_ON) {
-        bool has_flows = stats->flows_half_open + stats->flows_established > 0;
-        end = vr_loop_turn(loop, has_flows ? TICK_MS : IDLE_TICK_MS);
+        bool is_busy = stats->flows_half_open + stats->flows_established > 0 ||
+                       (loop->config.asker && vr_asker_is_waiting(loop->config.asker));
+        end = vr_loop_turn(loop, is_busy ? TICK_MS : IDLE_TICK_MS);
     }
     for (size_t i = 0; i < loop->config.socket_count; i++)
         if (vr_socket_blocked(loop->watch[i].socket))

@@ -12,6 +12,7 @@
 #ifndef VR_LOOP_H
 #define VR_LOOP_H
 
+#include "asker.h"
 #include "forward.h"
 #include "mailbox.h"
 #include "socket.h"
@@ -42,8 +43,10 @@ struct vr_loop_config {
     int life_fd;                      /* the reading end of a pipe */
     int command_fd;                   /* the mailbox's eventfd, or -1: no commands */
     struct vr_mailbox *mailbox;
-    vr_command_handler *on_command;
+    vr_command_handler *on_command; /* gets what is no answer of the cache; may be NULL */
     void *command_context;
+    struct vr_asker *asker; /* NULL: no cache. Its answers come by the mailbox */
+    int bell_fd;            /* the cache's eventfd, with an asker */
 };
 
 struct vr_loop;

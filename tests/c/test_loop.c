@@ -23,6 +23,7 @@ enum vr_verdict vr_forward(struct vr_forwarder *forwarder, const struct vr_ingre
     forwarder->now_ns = now_ns;
     vr_count_add(&forwarder->stats->side[in->side].rx_packets, 1);
     *out = (struct vr_egress){.data = in->data, .data_bytes = in->data_bytes, .hops = 1};
+    out->owners_due = in->data_bytes > 1 && in->data[1] == 'o';
     switch (in->data_bytes ? in->data[0] : 0) {
     case '1': /* to the first */
         out->hop[0] = forwarder->hop[0];
@@ -59,6 +60,52 @@ void vr_forward_sweep(struct vr_forwarder *forwarder, uint64_t now_ns) {
     forwarder->sweeps++;
 }
 
+/* --- a cache whose answers a test decides --- */
+
+struct vr_asker {
+    bool has_room, must_ring, recovered;
+    unsigned parked, told, swept;
+    struct vr_parked waiting; /* what an answer sets free */
+};
+
+bool vr_asker_park(struct vr_asker *asker, const struct vr_ingress *in, uint64_t now_ns) {
+    (void)in, (void)now_ns;
+    asker->parked++;
+    asker->must_ring = asker->has_room;
+    return asker->has_room;
+}
+
+void vr_asker_owners(struct vr_asker *asker, const struct vr_ingress *in, uint64_t now_ns) {
+    (void)in, (void)now_ns;
+    asker->told++;
+    asker->must_ring = true;
+}
+
+bool vr_asker_must_ring(struct vr_asker *asker) {
+    bool must_ring = asker->must_ring;
+    asker->must_ring = false;
+    return must_ring;
+}
+
+bool vr_asker_answer(struct vr_asker *asker, const struct vr_command *command, uint64_t now_ns,
+                     struct vr_parked *parked, bool *recovered) {
+    (void)command, (void)now_ns;
+    *parked = asker->waiting;
+    *recovered = asker->recovered;
+    return parked->count > 0;
+}
+
+unsigned vr_asker_sweep(struct vr_asker *asker, uint64_t now_ns) {
+    (void)now_ns;
+    unsigned swept = asker->swept;
+    asker->swept = 0;
+    return swept;
+}
+
+bool vr_asker_is_waiting(const struct vr_asker *asker) {
+    return asker->swept > 0;
+}
+
 /* --- the kernel's sendmmsg, which can be told to be full --- */
 
 static unsigned full_calls;
@@ -88,6 +135,8 @@ struct worker {
     unsigned batch_max;
     struct vr_command command[3];
     unsigned commands;
+    struct vr_asker *asker;
+    int bell_fd;
 };
 
 static void on_command(void *context, const struct vr_command *command, uint64_t now_ns) {
@@ -109,7 +158,9 @@ static struct vr_loop *make_loop(struct worker *w) {
                                     .command_fd = w->command_fd,
                                     .mailbox = &w->mailbox,
                                     .on_command = on_command,
-                                    .command_context = w};
+                                    .command_context = w,
+                                    .asker = w->asker,
+                                    .bell_fd = w->bell_fd};
     return vr_loop_new(&config);
 }
 
@@ -386,6 +437,83 @@ TEST(commands_reach_the_loop) {
     ring(w->command_fd);
     CHECK_EQ(vr_loop_turn(w->loop, 1000), VR_LOOP_GOES_ON);
     CHECK_EQ(w->commands, 3 + VR_MAILBOX_CELLS);
+    close_worker(w);
+}
+
+static bool rang(int fd) {
+    uint64_t rings;
+    return read(fd, &rings, sizeof rings) == sizeof rings;
+}
+
+TEST(without_a_cache_nothing_waits) {
+    struct worker *w = open_worker(0);
+    send_udp(w->client, &w->addr[FIRST], "p", 1);
+    vr_loop_turn(w->loop, 1000);
+    CHECK_EQ(w->stats.drop[VR_DROP_PARK_FULL], 1);
+    close_worker(w);
+}
+
+TEST(the_cache_is_asked_told_and_heard) {
+    static uint8_t waiting[2][64];
+    struct vr_asker asker = {.has_room = true};
+    struct worker *w = open_worker(0);
+    struct vr_command answer = {.kind = VR_COMMAND_ANSWER};
+    vr_loop_free(w->loop);
+    w->asker = &asker;
+    w->bell_fd = eventfd(0, EFD_NONBLOCK);
+    w->loop = make_loop(w);
+
+    CASE("asked, once a batch");
+    send_udp(w->client, &w->addr[FIRST], "p", 1);
+    send_udp(w->client, &w->addr[FIRST], "p", 1);
+    vr_loop_turn(w->loop, 1000);
+    CHECK_EQ(asker.parked, 2);
+    CHECK(rang(w->bell_fd));
+    CHECK(!rang(w->bell_fd));
+    CHECK_EQ(all_drops(&w->stats), 0);
+
+    CASE("told of owners");
+    send_udp(w->client, &w->addr[FIRST], "1o", 2);
+    vr_loop_turn(w->loop, 1000);
+    expect(w->transceiver[0], "1o");
+    CHECK_EQ(asker.told, 1);
+    CHECK(rang(w->bell_fd));
+
+    CASE("no room");
+    asker.has_room = false;
+    send_udp(w->client, &w->addr[FIRST], "p", 1);
+    vr_loop_turn(w->loop, 1000);
+    CHECK_EQ(w->stats.drop[VR_DROP_PARK_FULL], 1);
+    CHECK(!rang(w->bell_fd));
+
+    CASE("an answer sends what waited");
+    for (unsigned i = 0; i < 2; i++) {
+        memcpy(waiting[i], "1x", 2);
+        asker.waiting.in[i] = (struct vr_ingress){
+            .side = VR_SIDE_PUBLIC, .data = waiting[i], .data_bytes = 2, .parked = true};
+    }
+    asker.waiting.count = 2;
+    asker.recovered = true;
+    CHECK(vr_mailbox_put(&w->mailbox, &answer));
+    ring(w->command_fd);
+    vr_loop_turn(w->loop, 1000);
+    expect(w->transceiver[0], "1x");
+    expect(w->transceiver[0], "1x");
+
+    CASE("a miss drops it");
+    asker.recovered = false;
+    CHECK(vr_mailbox_put(&w->mailbox, &answer));
+    ring(w->command_fd);
+    vr_loop_turn(w->loop, 1000);
+    CHECK_EQ(w->stats.drop[VR_DROP_PARK_EXPIRED], 2);
+    CHECK_EQ(w->commands, 0);
+
+    CASE("what waits too long is dropped");
+    asker.swept = 3;
+    for (unsigned i = 0; i < 10 && asker.swept; i++)
+        vr_loop_turn(w->loop, 20);
+    CHECK_EQ(w->stats.drop[VR_DROP_PARK_EXPIRED], 5);
+    close(w->bell_fd);
     close_worker(w);
 }
 
