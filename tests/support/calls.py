@@ -173,7 +173,12 @@ def bare(sdp: str) -> str:
 
 @asynccontextmanager
 async def stock_call(
-    base: str, *, query: str = "", codec: str | None = None, **options: Any
+    base: str,
+    *,
+    query: str = "",
+    codec: str | None = None,
+    change_answer: Callable[[str], str] = str,
+    **options: Any,
 ) -> AsyncIterator[StockCall]:
     """Places a call at `base` (an origin) and closes the client at the end, without a DELETE."""
     call = make_call(**options)
@@ -192,6 +197,7 @@ async def stock_call(
             )
             assert status == 201, call.answer
             call.mark("answer")
+            call.answer = change_answer(call.answer)
             await connection.setRemoteDescription(RTCSessionDescription(call.answer, "answer"))
             yield call
         finally:
