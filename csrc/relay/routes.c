@@ -36,11 +36,15 @@ enum vr_drop vr_routes_owner(const struct vr_routes *routes, const struct vr_tok
 }
 
 const struct vr_addr *vr_routes_next_hop(const struct vr_routes *routes,
-                                         const struct vr_owner *owner, uint64_t hash) {
+                                         const struct vr_owner *owner,
+                                         const struct vr_flow_key *key) {
+    static const struct vr_hash_key all_relays; /* a secret one would differ from relay to relay */
     if (vr_routes_is_local(routes, owner))
         return &owner->address;
     const struct vr_cluster_route *route = find(routes, owner->cluster_id);
-    return route ? &route->addr[(uint32_t)hash % route->addrs] : NULL;
+    if (!route)
+        return NULL;
+    return &route->addr[(uint32_t)vr_siphash(&all_relays, key, sizeof *key) % route->addrs];
 }
 
 bool vr_routes_is_sender(const struct vr_routes *routes, const struct vr_owner *owner,

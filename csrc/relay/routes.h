@@ -4,7 +4,8 @@
  *    usable to reach anything else.
  * 2. An owner in another cluster is reached through that cluster's route, and what comes back from
  *    any address of the route is that owner's.
- * 3. One client's packets keep to one address of a route, so to one worker of the other relay.
+ * 3. One client's packets keep to one address of a route, so to one worker of the other relay, and
+ *    every relay here chooses the same one: a client that moves to another relay finds its flow.
  */
 #ifndef VR_ROUTES_H
 #define VR_ROUTES_H
@@ -41,10 +42,11 @@ static inline bool vr_routes_is_local(const struct vr_routes *routes,
     return owner->cluster_id == routes->cluster_id;
 }
 
-/* Where packets for `owner` go next: its address, or one of its cluster's route, the same for each
- * `hash`. NULL when there is no route. The pointer lives as long as `owner` and `routes`. */
+/* Where packets of the flow `key` for `owner` go next: its address, or one of its cluster's route. NULL
+ * when there is no route. The pointer lives as long as `owner` and `routes`. */
 const struct vr_addr *vr_routes_next_hop(const struct vr_routes *routes,
-                                         const struct vr_owner *owner, uint64_t hash);
+                                         const struct vr_owner *owner,
+                                         const struct vr_flow_key *key);
 
 /* True when what `sender` sends is the owner's. */
 bool vr_routes_is_sender(const struct vr_routes *routes, const struct vr_owner *owner,

@@ -117,7 +117,7 @@ static int forward_check(struct vr_forwarder *forwarder, const struct vr_arrival
                                          local ? &check.owner.address : NULL);
     vr_transactions_remember(forwarder->transactions, place, &check, arrival->now_ms);
     count_up(&forwarder->table->flow[slot], arrival);
-    add_hop(out, vr_routes_next_hop(routes, &check.owner, arrival->hash));
+    add_hop(out, vr_routes_next_hop(routes, &check.owner, &arrival->key));
     wrap(arrival, out);
     return VR_DROPS;
 }
@@ -138,7 +138,7 @@ static int follow_owners(struct vr_forwarder *forwarder, const struct vr_arrival
             loop = true;
             continue;
         }
-        const struct vr_addr *next = vr_routes_next_hop(routes, owner, arrival->hash);
+        const struct vr_addr *next = vr_routes_next_hop(routes, owner, &arrival->key);
         if (next)
             add_hop(out, next);
     }

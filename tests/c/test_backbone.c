@@ -197,3 +197,20 @@ TEST(a_replay_with_another_token_does_not_rewrite_what_a_success_confirms) {
     CHECK_EQ(flow->half[0].owner.cluster_id, 2);
     bench_close(&b);
 }
+
+TEST(every_relay_of_a_cluster_chooses_the_same_address) {
+    bench_open(&b);
+    struct vr_addr chosen[16];
+    for (unsigned i = 0; i < 16; i++) {
+        send_public(&b, client(i), check_of(ufrag_of(&b, 2, 7, i), 1));
+        chosen[i] = b.out.hop[0].destination;
+    }
+    memset(b.memory, 0, b.memory_bytes); /* another relay, with a hash key of its own */
+    vr_table_format(b.memory, b.memory_bytes, MAX_FLOWS, (const uint8_t *)"another hash key");
+    bench_restart(&b);
+    for (unsigned i = 0; i < 16; i++) {
+        send_public(&b, client(i), check_of(ufrag_of(&b, 2, 7, i), 1));
+        CHECK(vr_addr_equal(&b.out.hop[0].destination, &chosen[i]));
+    }
+    bench_close(&b);
+}

@@ -25,16 +25,18 @@ TEST(owners_of_other_clusters_are_names) {
     CASE("an empty route is none");
     v4.cluster_id = 3;
     CHECK_EQ(vr_routes_owner(&r, &v4, &a), VR_DROP_CLUSTER_UNKNOWN);
-    CHECK(vr_routes_next_hop(&r, &a, 0) == NULL);
+    CHECK(vr_routes_next_hop(&r, &a, &(struct vr_flow_key){{{0}, 0}, {{0}, 0}}) == NULL);
 }
 
-TEST(a_hash_keeps_to_one_address_and_all_are_used) {
+TEST(a_flow_keeps_to_one_address_and_all_are_used) {
     struct vr_routes r = routes();
     struct vr_owner owner = {.cluster_id = 2};
+    struct vr_flow_key key = {{{0x20, 1}, 5}, {{0x20, 2}, 6}};
     unsigned used = 0;
-    for (uint64_t hash = 0; hash < 30; hash++) {
-        const struct vr_addr *hop = vr_routes_next_hop(&r, &owner, hash << 32 | hash * 7);
-        CHECK(hop && hop == vr_routes_next_hop(&r, &owner, hash << 32 | hash * 7));
+    for (uint8_t i = 0; i < 30; i++) {
+        key.client.ip[15] = i;
+        const struct vr_addr *hop = vr_routes_next_hop(&r, &owner, &key);
+        CHECK(hop && hop == vr_routes_next_hop(&r, &owner, &key));
         CHECK(vr_routes_is_sender(&r, &owner, hop));
         used |= 1u << hop->ip[15];
     }
@@ -45,7 +47,8 @@ TEST(a_local_owner_is_its_own_hop_and_sender) {
     struct vr_routes r = routes();
     struct vr_owner owner = {.cluster_id = 1, .address = {{[15] = 9}, 0x2222}};
     struct vr_addr other = owner.address;
-    CHECK(vr_routes_next_hop(&r, &owner, 5) == &owner.address);
+    struct vr_flow_key key = {{{0}, 0}, {{0}, 0}};
+    CHECK(vr_routes_next_hop(&r, &owner, &key) == &owner.address);
     CHECK(vr_routes_is_sender(&r, &owner, &owner.address));
     other.port_be ^= 1;
     CHECK(!vr_routes_is_sender(&r, &owner, &other));
