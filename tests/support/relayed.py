@@ -234,13 +234,13 @@ class Relay:
         Names are short: `rx public`, `tx internal`, `drop no_flow`, `created`, `promoted`.
         Gauges and bytes do not count.
         """
-        before = self._counters()
+        before = self.counters()
         yield
         moved: dict[str, float] = {}
 
         def settled() -> bool:
             nonlocal moved
-            after = self._counters()
+            after = self.counters()
             moved = {name: after[name] - before[name] for name in after}
             moved = {name: value for name, value in moved.items() if value}
             return moved == expected
@@ -249,7 +249,8 @@ class Relay:
             wait_until(settled, "counters", timeout_s=3.0)
         assert moved == expected, f"moved {moved}, expected {dict(expected)}"
 
-    def _counters(self) -> dict[str, float]:
+    def counters(self) -> dict[str, float]:
+        """Packet and flow counters now, under the short names of `changed`."""
         short: dict[str, float] = {}
         for name, value in self.metrics().items():
             label = name.partition('"')[2].rstrip('"}')
