@@ -143,9 +143,16 @@ cdef extern from "media/session.h" nogil:
         vr_jitter_counts jitter
         vr_pacer_counts pacer
 
+    struct vr_session_marks:
+        uint64_t first_in_ns
+        uint64_t first_out_ns
+        uint64_t packets_in
+        uint64_t packets_out
+
     struct vr_session:
         pass
 
+    void vr_session_read_marks(const vr_session *session, vr_session_marks *out)
     vr_session *vr_session_new(const vr_session_config *config, uint64_t now_ns)
     void vr_session_free(vr_session *session)
     size_t vr_session_readable(const vr_session *session)

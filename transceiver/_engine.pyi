@@ -143,6 +143,9 @@ class Session:
     def path(self) -> tuple[bool, bytes, int] | None:
         """(paused, SPP header of the media's flow key, time of the last authentic packet in ns)."""
 
+    def marks(self) -> tuple[int, int, int, int]:
+        """First RTP in and out in ns (0: not yet), RTP packets in and out; zeros once closed."""
+
     def counts(self) -> dict[str, Any] | None:
         """All counters of the session, by name; None once closed."""
 

@@ -312,6 +312,13 @@ cdef class Session:
         key = PyBytes_FromStringAndSize(<const char *>&path.key, 36)
         return path.paused, _flow_key(key), path.authenticated_ns
 
+    def marks(self):
+        cdef vr_session_marks m
+        memset(&m, 0, sizeof(m))
+        if self._media is not NULL:
+            vr_session_read_marks(self._media, &m)
+        return m.first_in_ns, m.first_out_ns, m.packets_in, m.packets_out
+
     def counts(self):
         cdef vr_session_counts c
         if self._media is NULL:

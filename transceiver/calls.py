@@ -22,8 +22,10 @@ from .backends.base import Backend
 from .board import Board
 from .callid import CallIds, Owner
 from .dtls import Identity
+from .engine_call import EngineCall
 from .ice import IceAgent
 from .log import get_logger
+from .media import MediaEngine
 from .metrics import Meter
 from .mux import Mux
 from .session import Call, CallParts, CallRequest, CallState, Traffic
@@ -73,6 +75,7 @@ class Calls:
         board: Board,
         row: int,
         clock: Callable[[], float] = time.monotonic,
+        engine: MediaEngine | None = None,
     ) -> None:
         self._place = place
         self._codec = codec
@@ -99,7 +102,9 @@ class Calls:
             clock,
             on_stage=self._meter.reached,
             on_state=self._on_state,
+            engine=engine,
         )
+        self._engine = engine
 
     def __len__(self) -> int:
         """Open calls."""
@@ -112,7 +117,8 @@ class Calls:
         try:
             local = self._draw_local()
             call_id = self._call_ids.draw(self._place.owner)
-            call = Call(self._parts, request, call_id, local)
+            make = Call if self._engine is None else EngineCall
+            call = make(self._parts, request, call_id, local)
         except BaseException:
             self._board.release(self._row)
             raise
@@ -156,6 +162,8 @@ class Calls:
         """Brings the board up to date."""
         self._meter.dropped(self._agent.drops)
         self._meter.dropped(self._mux.drops)
+        if self._engine is not None:
+            self._meter.dropped(self._engine.take_drops())
         self._meter.carried(self._traffic.packets_in, self._traffic.packets_out)
         self._traffic.packets_in = self._traffic.packets_out = 0
 

@@ -26,6 +26,7 @@ from aiortc.rtcdtlstransport import RTCCertificate, RTCDtlsTransport, State
 from aiortc.rtcsctptransport import RTCSctpCapabilities, RTCSctpTransport
 from OpenSSL import SSL
 
+from .media import SrtpKeys
 from .offer import Fingerprint
 from .sctp_check import is_readable
 
@@ -48,6 +49,12 @@ MAX_SEND_BACKLOG_BYTES = 4 * 1_048_576
 _RECORD_HEADER_BYTES = 13  # RFC 6347 4.1
 _DTLS_OVERHEAD_BYTES = _RECORD_HEADER_BYTES + 8 + 16  # explicit nonce and tag of AES-GCM
 _SCTP_HEADERS_BYTES = 12 + 16  # common header, DATA chunk header (RFC 9260 3)
+
+_PROFILE_NUMBERS = {  # RFC 5764 4.1.2, RFC 7714 14.2
+    b"SRTP_AES128_CM_SHA1_80": 0x0001,
+    b"SRTP_AEAD_AES_128_GCM": 0x0007,
+    b"SRTP_AEAD_AES_256_GCM": 0x0008,
+}
 
 _PINNED = {"aiortc": "1.16.0", "aioice": "0.13.0"}
 _PRIVATE_NAMES: tuple[tuple[object, tuple[str, ...]], ...] = (
@@ -136,11 +143,16 @@ class Dtls(RTCDtlsTransport):
         role: str,
         fingerprints: Sequence[Fingerprint],
         send: Callable[[bytes], object],
+        *,
+        exports_keys: bool = False,
     ) -> None:
         super().__init__(_NoIce(), [identity.certificate])  # type: ignore[arg-type]
         self._set_role(role)
         self.phase = Phase.NEW
         self.failure = ""
+        self.srtp_keys: SrtpKeys | None = None
+        """With `exports_keys`, once connected: the media engine's; then nothing is protected here."""
+        self._exports_keys = exports_keys
         self._identity = identity
         self._fingerprints = fingerprints
         self._send = send
@@ -286,6 +298,25 @@ class Dtls(RTCDtlsTransport):
             return
         self.encrypted = True
         self.phase = Phase.CONNECTED
+
+    def _setup_srtp(self) -> None:
+        """RFC 5764 4.2: client key, server key, client salt, server salt, of the profile chosen."""
+        if not self._exports_keys:
+            super()._setup_srtp()
+            return
+        selected = self._ssl.get_selected_srtp_profile()
+        for profile in rtcdtlstransport.SRTP_PROFILES:
+            if profile.openssl_profile == selected:
+                break
+        else:
+            self._set_state(State.FAILED)
+            return
+        key, salt = profile.key_length, profile.salt_length
+        material = self._ssl.export_keying_material(b"EXTRACTOR-dtls_srtp", 2 * (key + salt))
+        client = material[:key], material[2 * key : 2 * key + salt]
+        server = material[key : 2 * key], material[2 * key + salt :]
+        receive, send = (client, server) if self._role == "server" else (server, client)
+        self.srtp_keys = SrtpKeys(_PROFILE_NUMBERS[selected], *receive, *send)
 
     def _peer_is_known(self) -> bool:
         """RFC 8122 5: the certificate has one of the offered fingerprints."""

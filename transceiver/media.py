@@ -24,9 +24,10 @@ import os
 import secrets
 import socket
 import threading
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from relay.wire.spp import FlowKey
@@ -40,6 +41,9 @@ PYTHON_NICE = 10
 
 DIGITS = "0123456789*#ABCD"
 """Telephone events 0..15 (RFC 4733 3.2)."""
+
+ANSWERED = frozenset({"ok", "role_conflict"})
+"""Outcomes of a check that are no drops."""
 
 IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -96,8 +100,10 @@ class MediaHandler(Protocol):
     def on_check(self, now_s: float) -> None:
         """A check was answered on a new path, or after a pause."""
 
-    def on_dtls(self, datagram: bytes, now_s: float) -> bool:
-        """A DTLS datagram of one of the call's validated flow keys; True when it was authentic."""
+    def on_dtls(self, datagram: bytes, on_authentic: Callable[[], None], now_s: float) -> None:
+        """A DTLS datagram of one of the call's validated flow keys. `on_authentic` is to be called
+        when it was authentic, before anything is sent in reply.
+        """
 
     def on_sound(self, pcm: bytes) -> None:
         """The client's next samples."""
@@ -166,6 +172,16 @@ class MediaSession:
             return None
         return bytes.__new__(FlowKey, found[1])
 
+    def marks(self) -> tuple[float | None, float | None, int, int]:
+        """When sound first came and first left, and RTP packets in and out; cheap."""
+        first_in_ns, first_out_ns, packets_in, packets_out = self._session.marks()
+        return (
+            first_in_ns / 1e9 if first_in_ns else None,
+            first_out_ns / 1e9 if first_out_ns else None,
+            packets_in,
+            packets_out,
+        )
+
     def stats(self) -> dict[str, Any]:
         """The call's counters (csrc/media/session.h); those of its end once it is closed."""
         self._last_stats = self._session.counts() or self._last_stats
@@ -201,6 +217,7 @@ class MediaEngine:
         self._sessions: dict[int, MediaSession] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="media", daemon=True)
+        self._drops_taken: Counter[str] = Counter()
         self.handler_failures = 0
 
     def __len__(self) -> int:
@@ -253,6 +270,18 @@ class MediaEngine:
         """The engine's counters (csrc/media/engine.h)."""
         return self._engine.counts()
 
+    def take_drops(self) -> Counter[str]:
+        """Datagrams and checks that came to nothing, by reason, since the last call."""
+        counts = self.counts()
+        checks = {name: n for name, n in counts["checks"].items() if name not in ANSWERED}
+        drops: Counter[str] = Counter({**counts["drops"], **checks})
+        drops["send_failed"] = counts["send_errors"] + counts["send_full"]
+        drops["receive_failed"] = counts["receive_errors"] + counts["truncated"]
+        drops["handler_failed"] = self.handler_failures
+        fresh = drops - self._drops_taken
+        self._drops_taken = drops
+        return fresh
+
     def _run(self) -> None:
         try:
             self._engine.run()
@@ -290,8 +319,8 @@ class MediaEngine:
             if pcm:
                 handler.on_sound(pcm)
         elif kind == EventKind.DTLS:
-            if handler.on_dtls(payload, at_ns / 1e9) and origin is not None:
-                self._engine.authenticated(origin)
+            assert origin is not None
+            handler.on_dtls(payload, partial(self._engine.authenticated, origin), at_ns / 1e9)
         elif kind == EventKind.CHECKED:
             handler.on_check(at_ns / 1e9)
         elif kind == EventKind.DIGIT:

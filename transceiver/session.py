@@ -24,6 +24,7 @@ from .backends.base import AudioFrame, Backend, Conversation, Event
 from .dtls import Dtls, Identity, Phase, Sctp
 from .ice import IceAgent, IceSession, Path, Source
 from .log import get_logger
+from .media import MediaEngine
 from .mux import Mux
 from .offer import Codec, Offer
 from .rtp import (
@@ -106,10 +107,18 @@ class CallParts:
     """A stage of STAGES was reached, so many seconds after the offer."""
     on_state: Callable[[Call, CallState], None]
     """Called after a change, with the state before it."""
+    engine: MediaEngine | None = None
+    """Carries the calls; without one they go through agent and mux."""
 
 
 class Call:
-    """One call. It is the owner of its ICE session (PacketHandler) and its conversation's Line."""
+    """One call. It is the owner of its ICE session (PacketHandler) and its conversation's Line.
+
+    Its packets go through the agent and the mux, in Python; engine_call.EngineCall overrides that.
+    """
+
+    ice: IceSession
+    _conversation: Conversation
 
     def __init__(self, parts: CallParts, request: CallRequest, call_id: str, local: Local) -> None:
         offer = request.offer
@@ -129,6 +138,7 @@ class Call:
             "client" if offer.setup == "active" else "server",
             offer.fingerprints,
             self._transmit,
+            exports_keys=parts.engine is not None,
         )
         self._sctp: Sctp | None = None
         self._sctp_up_s: float | None = None
@@ -138,10 +148,12 @@ class Call:
         self._received: Received | None = None
         self._last_sent_s = self._last_report_s = self.offered_s
         self._last_path: Path | None = None
-        self._conversation: Conversation = parts.backend.converse(self, request.session)
-        self.ice: IceSession = parts.agent.open(
-            local.ice_ufrag, local.ice_pwd, offer.ice_ufrag, self, self.offered_s
-        )
+        self._open_transport(local)
+        try:
+            self._conversation = self._converse()
+        except BaseException:
+            self._close_transport()
+            raise
 
     # Line: what the conversation may do
 
@@ -189,6 +201,10 @@ class Call:
     # PacketHandler: what the socket brings
 
     def on_check(self, path: Path, now_s: float) -> None:
+        """A check was answered."""
+        self.on_validated(now_s)
+
+    def on_validated(self, now_s: float) -> None:
         """The first check starts DTLS: browsers take a ClientHello before they nominate."""
         if self.state is CallState.NEW:
             self.mark("ice", now_s)
@@ -202,6 +218,12 @@ class Call:
         def on_authentic() -> None:
             self._parts.agent.authenticated(path, source, now_s, media=True)
 
+        return self.on_dtls_datagram(datagram, on_authentic, now_s)
+
+    def on_dtls_datagram(
+        self, datagram: bytes, on_authentic: Callable[[], None], now_s: float
+    ) -> bool:
+        """As `on_dtls`; `on_authentic` is called before anything is sent in reply."""
         authentic = self._dtls.receive(datagram, now_s, on_authentic)
         self._follow_dtls(now_s)
         return authentic
@@ -247,12 +269,8 @@ class Call:
                 self.close("connect_timeout")
         elif self.state is CallState.CONNECTED:
             self._find_channel(now_s)
-            if (
-                now_s - self._last_sent_s >= KEEPALIVE_S
-                or now_s - self._last_report_s >= REPORT_INTERVAL_S
-            ):
-                self._send_report(now_s)
-        if not self.ice.has_consent(now_s):
+            self._keep_alive(now_s)
+        if not self._has_consent(now_s):
             self.close("consent_expired")
 
     def close(self, reason: str, *, detail: str = "") -> None:
@@ -266,7 +284,7 @@ class Call:
         if self._sctp is not None:
             self._sctp.close()
         self._dtls.close()
-        self._parts.agent.close(self.ice)
+        self._close_transport()
         self._log.info(
             "call_ended",
             reason=reason,
@@ -305,7 +323,31 @@ class Call:
             "jitter_ms": received and round(received.jitter_ms, 3),
         }
 
-    # Inside
+    # How it is carried
+
+    def _open_transport(self, local: Local) -> None:
+        self.ice = self._parts.agent.open(
+            local.ice_ufrag, local.ice_pwd, self.offer.ice_ufrag, self, self.offered_s
+        )
+
+    def _close_transport(self) -> None:
+        self._parts.agent.close(self.ice)
+
+    def _converse(self) -> Conversation:
+        return self._parts.backend.converse(self, self._request.session)
+
+    def _has_consent(self, now_s: float) -> bool:
+        return self.ice.has_consent(now_s)
+
+    def _keep_alive(self, now_s: float) -> None:
+        if (
+            now_s - self._last_sent_s >= KEEPALIVE_S
+            or now_s - self._last_report_s >= REPORT_INTERVAL_S
+        ):
+            self._send_report(now_s)
+
+    def _on_keys(self) -> None:
+        """The handshake is over: media may flow."""
 
     def _transmit(self, datagram: bytes) -> bool:
         path = self.ice.media_path(self._parts.clock())
@@ -313,6 +355,8 @@ class Call:
             return False
         self._last_path = path
         return self._parts.mux.send(path.source, path.key, datagram)
+
+    # Inside
 
     def _become(self, state: CallState) -> None:
         before, self.state = self.state, state
@@ -322,6 +366,7 @@ class Call:
         phase = self._dtls.phase
         if phase is Phase.CONNECTED:
             if self.state is CallState.CONNECTING:
+                self._on_keys()
                 self.mark("dtls", now_s)
                 self._become(CallState.CONNECTED)
                 self._log.info("call_connected", timeline_ms=self.timeline_ms)

@@ -33,10 +33,12 @@ from .calls import Calls, Place
 from .config import TransceiverConfig
 from .dtls import Identity
 from .ice import IceAgent
+from .media import MediaEngine
 from .mux import Mux
 from .siblings import Siblings, socket_path
 
 HTTP_BACKLOG = 512
+MEDIA_SESSIONS_MAX = 8_192
 SHUTDOWN_TIMEOUT_S = 2.0
 WEB_DIR = Path(__file__).parent / "web"
 
@@ -94,9 +96,15 @@ class _Worker:
         pool, config = self._pool, self._pool.config
         agent = IceAgent()
         mux = Mux(self._media, agent, allowed_relays=config.allowed_relays, direct=config.direct)
-        calls, parts = self._make_parts(mux, agent)
+        engine = MediaEngine(
+            self._media,
+            max_sessions=min(config.max_sessions, MEDIA_SESSIONS_MAX),
+            allowed_relays=config.allowed_relays,
+            direct=config.direct,
+        )
+        calls, parts = self._make_parts(mux, agent, engine)
         runners = await self._listen(parts)
-        mux.attach(loop)
+        engine.start(loop)
         ticker = asyncio.create_task(calls.run())
         pool.board.beat(self._process)
         pool.board.set(self._process, "pid", os.getpid())
@@ -109,7 +117,7 @@ class _Worker:
         calls.close_all("shutdown")
         calls.count()
         ticker.cancel()
-        mux.detach()
+        engine.stop()
         await parts.siblings.close()
         for runner in runners:
             await runner.cleanup()
@@ -119,7 +127,7 @@ class _Worker:
         self._orphaned = True
         self._stop.set()
 
-    def _make_parts(self, mux: Mux, agent: IceAgent) -> tuple[Calls, AppParts]:
+    def _make_parts(self, mux: Mux, agent: IceAgent, engine: MediaEngine) -> tuple[Calls, AppParts]:
         pool, config = self._pool, self._pool.config
         host, port = self._media.getsockname()[:2]
         address = TransceiverAddress(config.cluster_id, config.media_advertise, port)
@@ -152,6 +160,7 @@ class _Worker:
             agent=agent,
             board=pool.board,
             row=self._process,
+            engine=engine,
         )
         parts = AppParts(
             calls=calls,

@@ -133,7 +133,8 @@ struct vr_engine_path {
     struct vr_flow_key key; /* where media goes; zeros before the first check */
     uint64_t authenticated_ns;
 };
-bool vr_engine_read_path(const struct vr_engine *engine, uint32_t session, struct vr_engine_path *out);
+bool vr_engine_read_path(const struct vr_engine *engine, uint32_t session,
+                         struct vr_engine_path *out);
 
 /* Any thread, approximately. */
 void vr_engine_read_counts(const struct vr_engine *engine, struct vr_engine_counts *out);

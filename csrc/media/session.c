@@ -368,6 +368,15 @@ struct vr_pacer *vr_session_pacer(struct vr_session *s) {
     return s->pacer;
 }
 
+void vr_session_read_marks(const struct vr_session *s, struct vr_session_marks *out) {
+    *out = (struct vr_session_marks){
+        .first_in_ns = s->counts.first_in_ns,
+        .first_out_ns = s->counts.first_out_ns,
+        .packets_in = s->counts.packets_in,
+        .packets_out = s->counts.packets_out,
+    };
+}
+
 void vr_session_read_counts(const struct vr_session *session, struct vr_session_counts *out) {
     struct vr_session *s = (struct vr_session *)session;
     *out = s->counts;

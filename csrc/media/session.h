@@ -72,6 +72,11 @@ struct vr_session_counts {
     struct vr_pacer_counts pacer;
 };
 
+/* What is asked for often. */
+struct vr_session_marks {
+    uint64_t first_in_ns, first_out_ns, packets_in, packets_out;
+};
+
 struct vr_session;
 
 /* NULL upon bad values or short memory. In ECHO mode no codec and no ring is made. */
@@ -111,6 +116,8 @@ size_t vr_session_read(struct vr_session *session, int16_t *pcm, size_t capacity
 /* The pacer, NULL in ECHO mode: its writer functions may run in the reader's thread. */
 struct vr_pacer *vr_session_pacer(struct vr_session *session);
 
+/* Any thread, approximately. */
+void vr_session_read_marks(const struct vr_session *session, struct vr_session_marks *out);
 void vr_session_read_counts(const struct vr_session *session, struct vr_session_counts *out);
 
 #endif

@@ -91,7 +91,7 @@ async def test_a_stock_client_hears_itself_and_gets_session_created(
     ]  # fmt: skip
     at = stats["timeline_ms"]
     assert 0 < at["answer"] < at["ice"] < at["dtls"] < at["channel"]
-    assert at["dtls"] < at["first_audio_in"] < at["first_audio_out"]
+    assert at["dtls"] < at["first_audio_in"] <= at["first_audio_out"]
     assert stats["packets_in"] >= 45
     assert stats["packets_out"] >= 45
     assert stats["bytes_in"] == stats["bytes_out"] > 1_000

@@ -46,9 +46,10 @@ class Handler:
     def on_check(self, now_s: float) -> None:
         self.checks += 1
 
-    def on_dtls(self, datagram: bytes, now_s: float) -> bool:
+    def on_dtls(self, datagram: bytes, on_authentic: Callable[[], None], now_s: float) -> None:
         self.dtls.append(datagram)
-        return self.authentic
+        if self.authentic:
+            on_authentic()
 
     def on_sound(self, pcm: bytes) -> None:
         self.sound += pcm
