@@ -7,7 +7,9 @@ interface and a default route; the page is at localhost, for the microphone's sa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,7 +25,7 @@ from tests.interop.page_call import (
     check_relay,
     check_shown,
 )
-from tests.support.bidi import firefox
+from tests.support.bidi import Tab, firefox
 from tests.support.browser import BrowserMissingError, firefox_path
 from tests.support.netns import Namespace, missing_for_namespaces
 from tests.support.process import Processes
@@ -55,20 +57,32 @@ def demo(namespace: Namespace, module_processes: Processes) -> Demo:
     return start_demo(module_processes, namespace=namespace)
 
 
-async def test_talks_through_the_relay(
-    executable: str, namespace: Namespace, demo: Demo, processes: Processes, tmp_path: Path
-) -> None:
-    assert demo.relay.startswith(f"{namespace.address}:")
+OpenFirefox = Callable[..., AbstractAsyncContextManager[Tab]]
+
+
+@pytest.fixture
+def open_firefox(
+    executable: str, namespace: Namespace, processes: Processes, tmp_path: Path
+) -> OpenFirefox:
+    """Starts a Firefox with a fresh profile in the namespace; takes further prefs."""
     profile = tmp_path / "profile"
     profile.mkdir()
-    before = demo.metrics()
-    async with firefox(
+    return partial(
+        firefox,
         processes,
         executable,
         profile,
         prefix=namespace.prefix,
         socket_factory=namespace.socket,
-    ) as tab:
+    )
+
+
+async def test_talks_through_the_relay(
+    open_firefox: OpenFirefox, namespace: Namespace, demo: Demo
+) -> None:
+    assert demo.relay.startswith(f"{namespace.address}:")
+    before = demo.metrics()
+    async with open_firefox() as tab:
         await tab.goto(demo.url)
         await tab.click("#talk")
         await tab.wait_for(CONNECTED)
@@ -85,3 +99,20 @@ async def test_talks_through_the_relay(
     sound.check()
     check_shown(shown, demo)
     check_relay(before, during)
+
+
+async def test_a_refused_microphone_is_said_and_the_tone_still_talks(
+    open_firefox: OpenFirefox, demo: Demo
+) -> None:
+    never_ask_never_give = {
+        "media.navigator.permission.disabled": False,
+        "permissions.default.microphone": 2,
+    }
+    async with open_firefox(prefs=never_ask_never_give) as tab:
+        await tab.goto(demo.url)
+        await tab.click("#talk")
+        await tab.wait_for("!document.getElementById('notice').hidden")
+        assert "The microphone was refused" in await tab.evaluate("document.body.innerText")
+        await tab.click("#tone")
+        await tab.wait_for(CONNECTED)
+        await tab.wait_for("voiceRelay.levels.backDb > -40")
