@@ -86,7 +86,8 @@ def test_a_changed_check_changes_nothing(data: st.DataObject) -> None:
     agent = IceAgent()
     session = agent.open(UFRAG, PWD, REMOTE, object(), 0.0)
     good = bytearray(check())
-    at = data.draw(st.integers(0, len(good) - 1))
+    # The FINGERPRINT behind the integrity may be absent, or be changed into something unknown.
+    at = data.draw(st.integers(0, len(good) - 9))
     good[at] ^= data.draw(st.integers(1, 255))
     assert agent.check(bytes(good), KEY, SOURCE, 0.0) is None
     assert session.paths == {}
