@@ -57,7 +57,8 @@ static uint64_t flow_token_hash(const struct vr_caps *caps, const struct vr_flow
                                 const uint8_t *sealed) {
     uint8_t covered[1 + sizeof *key + VR_TOKEN_BYTES] = {'F'};
     memcpy(covered + 1, key, sizeof *key);
-    memcpy(covered + 1 + sizeof *key, sealed, VR_TOKEN_BYTES);
+    if (sealed)
+        memcpy(covered + 1 + sizeof *key, sealed, VR_TOKEN_BYTES);
     return vr_siphash(&caps->hash_key, covered, sizeof covered);
 }
 

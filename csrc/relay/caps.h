@@ -2,8 +2,8 @@
  * only so often; what an honest client does stays far below.
  *
  * 1. Budgets belong to what an attacker cannot spend for others: a token's to whoever holds the
- *    token, a flow's checks to flow and token together, so that nobody who spoofs a client's address
- *    with a token of his own uses up the client's checks.
+ *    token. Of a flow's checks each token that the flow holds has a budget, and all others together
+ *    have one: nobody who spoofs a client's address with tokens of his own uses up the client's.
  * 2. Of a source only what waits for its first response counts: a carrier NAT puts thousands of honest
  *    users behind one address.
  * 3. A refused packet spends nothing further down: a token over its own cap does not use up its
@@ -35,7 +35,7 @@ void vr_caps_configure(struct vr_caps *caps, const struct vr_limits *limits);
 
 /* Each returns VR_DROPS (no reason to drop) or the cap that is reached. */
 
-/* One check with this token on this flow. */
+/* One check on this flow, with the token `sealed` that it holds, or NULL: with one that it does not. */
 enum vr_drop vr_caps_check(struct vr_caps *caps, const struct vr_flow_key *key,
                            const uint8_t *sealed, uint32_t now_ms);
 

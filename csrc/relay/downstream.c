@@ -22,7 +22,7 @@ static int send_by(const struct vr_arrival *arrival, const struct vr_path *path,
         return VR_DROPS;
     }
     hop->listen = path->listen;
-    hop->destination = arrival->key.client;
+    hop->destination = arrival->at.key.client;
     memcpy(hop->source_ip, path->address.ip, sizeof hop->source_ip);
     out->data = arrival->payload;
     out->data_bytes = arrival->payload_bytes;
@@ -50,7 +50,7 @@ static int pass(struct vr_forwarder *forwarder, const struct vr_arrival *arrival
         return reason;
     flow->down_packets++;
     flow->down_bytes += arrival->payload_bytes;
-    flow->owner_seen_ms = arrival->now_ms;
+    flow->owner_seen_ms = arrival->at.now_ms;
     return VR_DROPS;
 }
 
@@ -62,13 +62,15 @@ static const struct vr_transaction *answered_check(const struct vr_forwarder *fo
                                                    const uint8_t *tid) {
     const struct vr_addr *sender = &arrival->in->source;
     const struct vr_transactions *transactions = forwarder->transactions;
-    uint64_t place = vr_transaction_hash(transactions, &arrival->key, tid, sender);
-    const struct vr_transaction *check = vr_transactions_find(transactions, place, arrival->now_ms);
+    uint64_t place = vr_transaction_hash(transactions, &arrival->at.key, tid, sender);
+    const struct vr_transaction *check =
+        vr_transactions_find(transactions, place, arrival->at.now_ms);
     if (!check && forwarder->routes.route_count > 0) {
-        place = vr_transaction_hash(transactions, &arrival->key, tid, NULL);
-        check = vr_transactions_find(transactions, place, arrival->now_ms);
+        place = vr_transaction_hash(transactions, &arrival->at.key, tid, NULL);
+        check = vr_transactions_find(transactions, place, arrival->at.now_ms);
     }
-    return check && vr_routes_is_sender(&forwarder->routes, &check->owner, sender) ? check : NULL;
+    return check && vr_routes_is_sender(&forwarder->routes, &check->claim.owner, sender) ? check
+                                                                                         : NULL;
 }
 
 /* Whether a cache should hear of the flow's owners, before a success for `check` is taken in: this
@@ -76,26 +78,24 @@ static const struct vr_transaction *answered_check(const struct vr_forwarder *fo
 static bool owners_due(struct vr_forwarder *forwarder, const struct vr_arrival *arrival,
                        const struct vr_transaction *check) {
     const struct vr_table *table = forwarder->table;
-    uint32_t slot = vr_tracker_find(&forwarder->tracker, VR_POOL_ESTABLISHED, &arrival->key,
-                                    arrival->hash, arrival->now_ms);
-    unsigned i =
-        slot == VR_NO_SLOT ? VR_FLOW_OWNERS : vr_owners_find(&table->flow[slot], &check->owner);
+    uint32_t slot = vr_tracker_find(&forwarder->tracker, VR_POOL_ESTABLISHED, &arrival->at);
+    unsigned i = slot == VR_NO_SLOT ? VR_FLOW_OWNERS
+                                    : vr_owners_find(&table->flow[slot], &check->claim.owner);
     if (i == VR_FLOW_OWNERS)
         return true;
-    uint32_t shift_ms = (uint32_t)(arrival->hash % VR_OWNERS_REFRESH_MS);
+    uint32_t shift_ms = (uint32_t)(arrival->at.hash % VR_OWNERS_REFRESH_MS);
     return (table->rest[slot].success_ms[i] + shift_ms) / VR_OWNERS_REFRESH_MS !=
-           (arrival->now_ms + shift_ms) / VR_OWNERS_REFRESH_MS;
+           (arrival->at.now_ms + shift_ms) / VR_OWNERS_REFRESH_MS;
 }
 
 static int pass_success(struct vr_forwarder *forwarder, const struct vr_arrival *arrival,
                         const struct vr_transaction *check, struct vr_egress *out) {
     uint32_t slot;
     out->owners_due = owners_due(forwarder, arrival, check);
-    enum vr_drop reason = vr_tracker_confirm(&forwarder->tracker, &arrival->key, arrival->hash,
-                                             check, arrival->now_ms, &slot);
+    enum vr_drop reason = vr_tracker_confirm(&forwarder->tracker, &arrival->at, check, &slot);
     if (reason != VR_DROPS)
         return reason;
-    unsigned owner = vr_owners_find(&forwarder->table->flow[slot], &check->owner);
+    unsigned owner = vr_owners_find(&forwarder->table->flow[slot], &check->claim.owner);
     return pass(forwarder, arrival, slot, owner, out);
 }
 
@@ -104,16 +104,14 @@ static int pass_success(struct vr_forwarder *forwarder, const struct vr_arrival 
 static int pass_error(struct vr_forwarder *forwarder, const struct vr_arrival *arrival,
                       const struct vr_transaction *check, struct vr_egress *out) {
     struct vr_table *table = forwarder->table;
-    bool from_route = !vr_routes_is_local(&forwarder->routes, &check->owner);
-    uint32_t slot = vr_tracker_find(&forwarder->tracker, VR_POOL_ESTABLISHED, &arrival->key,
-                                    arrival->hash, arrival->now_ms);
+    bool from_route = !vr_routes_is_local(&forwarder->routes, &check->claim.owner);
+    uint32_t slot = vr_tracker_find(&forwarder->tracker, VR_POOL_ESTABLISHED, &arrival->at);
     if (slot != VR_NO_SLOT) {
-        unsigned owner = vr_owners_find(&table->flow[slot], &check->owner);
+        unsigned owner = vr_owners_find(&table->flow[slot], &check->claim.owner);
         if (owner < VR_FLOW_OWNERS)
             return pass(forwarder, arrival, slot, owner, out);
     } else {
-        slot = vr_tracker_find(&forwarder->tracker, VR_POOL_HALF_OPEN, &arrival->key, arrival->hash,
-                               arrival->now_ms);
+        slot = vr_tracker_find(&forwarder->tracker, VR_POOL_HALF_OPEN, &arrival->at);
         if (slot != VR_NO_SLOT)
             vr_tracker_answered(&forwarder->tracker, slot);
     }
@@ -131,11 +129,9 @@ static int follow(struct vr_forwarder *forwarder, const struct vr_arrival *arriv
                   bool is_response, struct vr_egress *out) {
     struct vr_tracker *tracker = &forwarder->tracker;
     bool half_open = false;
-    uint32_t slot = vr_tracker_find(tracker, VR_POOL_ESTABLISHED, &arrival->key, arrival->hash,
-                                    arrival->now_ms);
+    uint32_t slot = vr_tracker_find(tracker, VR_POOL_ESTABLISHED, &arrival->at);
     if (slot == VR_NO_SLOT) {
-        slot = vr_tracker_find(tracker, VR_POOL_HALF_OPEN, &arrival->key, arrival->hash,
-                               arrival->now_ms);
+        slot = vr_tracker_find(tracker, VR_POOL_HALF_OPEN, &arrival->at);
         if (slot == VR_NO_SLOT)
             return VR_DROP_NO_FLOW;
         half_open = !(forwarder->table->flow[slot].valid & VR_VALID_OWNERS);

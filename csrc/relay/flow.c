@@ -130,13 +130,13 @@ void vr_flow_remove(struct vr_table *table, uint32_t slot) {
 }
 
 void vr_flow_set_owner(struct vr_table *table, uint32_t slot, unsigned i,
-                       const struct vr_owner *owner, const uint8_t sealed[VR_TOKEN_BYTES],
-                       uint32_t success_ms) {
+                       const struct vr_claim *claim, uint32_t success_ms) {
     struct vr_flow *flow = &table->flow[slot];
-    struct vr_owner_half half = {vr_entry_half_check(table, &flow->key, i, owner), *owner};
+    struct vr_owner_half half = {vr_entry_half_check(table, &flow->key, i, &claim->owner),
+                                 claim->owner};
     if (flow->valid & 1U << i)
         vr_flow_clear_owner(table, slot, i);
-    vr_flow_set_token(table, slot, i, sealed);
+    vr_flow_set_token(table, slot, i, claim->sealed);
     memcpy(&table->rest[slot].success_ms[i], &success_ms, sizeof success_ms);
     memcpy(&flow->half[i], &half, sizeof half);
     unsigned kept = flow->valid & ~(unsigned)VR_VALID_NEWER;

@@ -44,8 +44,7 @@ void vr_flow_remove(struct vr_table *table, uint32_t slot);
 
 /* Writes owner half `i`, whose former content is gone first. With two owners it is the newer. */
 void vr_flow_set_owner(struct vr_table *table, uint32_t slot, unsigned i,
-                       const struct vr_owner *owner, const uint8_t sealed[VR_TOKEN_BYTES],
-                       uint32_t success_ms);
+                       const struct vr_claim *claim, uint32_t success_ms);
 void vr_flow_clear_owner(struct vr_table *table, uint32_t slot, unsigned i);
 void vr_flow_set_token(struct vr_table *table, uint32_t slot, unsigned i,
                        const uint8_t sealed[VR_TOKEN_BYTES]);

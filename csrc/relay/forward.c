@@ -148,15 +148,15 @@ static enum vr_drop arrive(struct vr_forwarder *forwarder, const struct vr_ingre
     if (in->side == VR_SIDE_BACKBONE &&
         !vr_allow_match(routes->backbone_allow, routes->backbone_allow_count, &in->source))
         return VR_DROP_BACKBONE_PEER;
-    if (!vr_forward_key(in, &arrival->key))
+    if (!vr_forward_key(in, &arrival->at.key))
         return VR_DROP_SPP_MALFORMED;
     if (in->data_bytes == header_bytes)
         return VR_DROP_EMPTY;
     arrival->in = in;
     arrival->payload = in->data + header_bytes;
     arrival->payload_bytes = in->data_bytes - header_bytes;
-    arrival->now_ms = vr_clock_ms(now_ns);
-    arrival->hash = hash_of(forwarder, expected, &arrival->key);
+    arrival->at.now_ms = vr_clock_ms(now_ns);
+    arrival->at.hash = hash_of(forwarder, expected, &arrival->at.key);
     return VR_DROPS;
 }
 
@@ -183,8 +183,8 @@ enum vr_verdict vr_forward(struct vr_forwarder *forwarder, const struct vr_ingre
 unsigned vr_forward_owners(struct vr_forwarder *forwarder, const struct vr_flow_key *key,
                            uint64_t now_ns, uint8_t sealed[VR_FLOW_OWNERS][VR_TOKEN_BYTES]) {
     const struct vr_table *table = forwarder->table;
-    uint32_t slot = vr_tracker_find(&forwarder->tracker, VR_POOL_ESTABLISHED, key,
-                                    vr_flow_hash(table, key), vr_clock_ms(now_ns));
+    const struct vr_flow_at at = {*key, vr_flow_hash(table, key), vr_clock_ms(now_ns)};
+    uint32_t slot = vr_tracker_find(&forwarder->tracker, VR_POOL_ESTABLISHED, &at);
     unsigned count = 0;
     if (slot == VR_NO_SLOT)
         return 0;

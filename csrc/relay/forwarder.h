@@ -29,11 +29,9 @@ struct vr_forwarder {
 /* One datagram with its key found and its wrapping off. */
 struct vr_arrival {
     const struct vr_ingress *in;
-    struct vr_flow_key key;
-    uint64_t hash;
+    struct vr_flow_at at;
     uint8_t *payload; /* what the client sent or gets; never empty */
     uint32_t payload_bytes;
-    uint32_t now_ms;
 };
 
 /* Each returns VR_DROPS and fills `out`, or the reason to drop. VR_DROP_NO_FLOW_PARK is upstream's

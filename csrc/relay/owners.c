@@ -62,18 +62,18 @@ static void join(struct vr_table *table, struct vr_caps *caps, uint32_t slot,
         i = flow->valid & VR_VALID_NEWER ? 1 : 0;
         uncount_one(table, caps, slot, i);
     }
-    vr_flow_set_owner(table, slot, i, &check->owner, check->sealed, now_ms);
-    vr_caps_add_established(caps, check->sealed);
+    vr_flow_set_owner(table, slot, i, &check->claim, now_ms);
+    vr_caps_add_established(caps, check->claim.sealed);
 }
 
 enum vr_drop vr_owners_confirm(struct vr_table *table, struct vr_caps *caps, uint32_t slot,
                                const struct vr_transaction *check, uint32_t now_ms) {
-    unsigned i = vr_owners_find(&table->flow[slot], &check->owner);
+    unsigned i = vr_owners_find(&table->flow[slot], &check->claim.owner);
     if (i < VR_FLOW_OWNERS) {
         table->rest[slot].success_ms[i] = now_ms;
-        change_token(table, caps, slot, i, check->sealed);
+        change_token(table, caps, slot, i, check->claim.sealed);
     } else {
-        enum vr_drop reason = vr_caps_established(caps, check->sealed);
+        enum vr_drop reason = vr_caps_established(caps, check->claim.sealed);
         if (reason != VR_DROPS)
             return reason;
         join(table, caps, slot, check, now_ms);

@@ -42,6 +42,12 @@ struct vr_owner {
     struct vr_addr address;
 };
 
+/* An owner, and the token that names it. */
+struct vr_claim {
+    struct vr_owner owner;
+    uint8_t sealed[VR_TOKEN_BYTES];
+};
+
 /* Where replies to the client leave from. */
 struct vr_path {
     uint8_t side;           /* VR_SIDE_PUBLIC or VR_SIDE_BACKBONE */

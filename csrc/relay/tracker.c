@@ -88,9 +88,9 @@ static bool look_at(struct vr_tracker *tracker, uint32_t slot, uint32_t now_ms) 
 }
 
 uint32_t vr_tracker_find(struct vr_tracker *tracker, enum vr_pool pool,
-                         const struct vr_flow_key *key, uint64_t hash, uint32_t now_ms) {
-    uint32_t slot = vr_flow_find(tracker->table, pool, key, hash);
-    return slot != VR_NO_SLOT && look_at(tracker, slot, now_ms) ? slot : VR_NO_SLOT;
+                         const struct vr_flow_at *at) {
+    uint32_t slot = vr_flow_find(tracker->table, pool, &at->key, at->hash);
+    return slot != VR_NO_SLOT && look_at(tracker, slot, at->now_ms) ? slot : VR_NO_SLOT;
 }
 
 /* Returns how many entries of an earlier generation may still be taken over. */
@@ -121,43 +121,40 @@ void vr_tracker_sweep(struct vr_tracker *tracker, uint32_t now_ms) {
 
 /* --- opening --- */
 
-uint32_t vr_tracker_open(struct vr_tracker *tracker, const struct vr_flow_key *key, uint64_t hash,
-                         const struct vr_path *path, const uint8_t *sealed, uint32_t now_ms) {
+uint32_t vr_tracker_open(struct vr_tracker *tracker, const struct vr_flow_at *at,
+                         const struct vr_path *path, const uint8_t *sealed) {
     struct vr_table *table = tracker->table;
-    struct vr_flow flow = {.key = *key, .valid = VR_VALID_PATH, .created_ms = now_ms};
+    struct vr_flow flow = {.key = at->key, .valid = VR_VALID_PATH, .created_ms = at->now_ms};
     struct vr_flow_rest rest = {.path = *path};
-    uint32_t slot = vr_flow_place(table, VR_POOL_HALF_OPEN, hash, now_ms);
+    uint32_t slot = vr_flow_place(table, VR_POOL_HALF_OPEN, at->hash, at->now_ms);
     if (vr_flow_in_use(table, slot)) {
         discard(tracker, slot);
         vr_count_add(&tracker->stats->half_open_displaced, 1);
     }
-    flow.up_seen_ms = flow.owner_seen_ms = now_ms;
+    flow.up_seen_ms = flow.owner_seen_ms = at->now_ms;
     if (sealed) {
         flow.flags = VR_FLOW_UNANSWERED;
         memcpy(rest.token[0].sealed, sealed, VR_TOKEN_BYTES);
-        vr_caps_add_unanswered(tracker->caps, &key->client);
+        vr_caps_add_unanswered(tracker->caps, &at->key.client);
     }
-    vr_flow_insert(table, slot, hash, &flow, &rest);
+    vr_flow_insert(table, slot, at->hash, &flow, &rest);
     vr_count_add(&tracker->stats->flows_created, 1);
     count_flows(tracker);
     return slot;
 }
 
-uint32_t vr_tracker_recover(struct vr_tracker *tracker, const struct vr_flow_key *key,
-                            uint64_t hash, const struct vr_path *path,
-                            const struct vr_transaction *owners, unsigned count, uint32_t now_ms) {
+void vr_tracker_recover(struct vr_tracker *tracker, const struct vr_flow_at *at,
+                        const struct vr_transaction *found, unsigned count) {
     struct vr_table *table = tracker->table;
-    uint32_t slot = vr_tracker_find(tracker, VR_POOL_HALF_OPEN, key, hash, now_ms);
+    uint32_t slot = vr_tracker_find(tracker, VR_POOL_HALF_OPEN, at);
     if (slot == VR_NO_SLOT)
-        slot = vr_tracker_open(tracker, key, hash, path, NULL, now_ms);
+        slot = vr_tracker_open(tracker, at, &found[0].path, NULL);
     if (table->flow[slot].valid & VR_VALID_OWNERS)
-        return slot;
+        return;
     vr_tracker_answered(tracker, slot);
     for (unsigned i = 0; i < count && i < VR_FLOW_OWNERS; i++)
-        if (vr_owners_find(&table->flow[slot], &owners[i].owner) == VR_FLOW_OWNERS)
-            vr_flow_set_owner(table, slot, i, &owners[i].owner, owners[i].sealed, now_ms);
-    table->flow[slot].created_ms = now_ms;
-    return slot;
+        vr_flow_set_owner(table, slot, i, &found[i].claim, at->now_ms);
+    table->flow[slot].created_ms = at->now_ms;
 }
 
 /* What an established flow starts with: what was counted while it was half-open, and the owners that
@@ -174,7 +171,7 @@ static void inherit(const struct vr_tracker *tracker, uint32_t half_open,
     for (unsigned i = 0; i < VR_FLOW_OWNERS; i++) {
         const uint8_t *sealed = vr_flow_token(tracker->table, half_open, i);
         if (!(former->valid >> i & 1) || !sealed ||
-            memcmp(&former->half[i].owner, &check->owner, sizeof check->owner) == 0 ||
+            memcmp(&former->half[i].owner, &check->claim.owner, sizeof check->claim.owner) == 0 ||
             vr_caps_established(tracker->caps, sealed) != VR_DROPS)
             continue;
         flow->half[1].owner = former->half[i].owner;
@@ -184,26 +181,26 @@ static void inherit(const struct vr_tracker *tracker, uint32_t half_open,
     }
 }
 
-static enum vr_drop establish(struct vr_tracker *tracker, const struct vr_flow_key *key,
-                              uint64_t hash, const struct vr_transaction *check, uint32_t now_ms,
-                              uint32_t *slot) {
+static enum vr_drop establish(struct vr_tracker *tracker, const struct vr_flow_at *at,
+                              const struct vr_transaction *check, uint32_t *slot) {
     struct vr_table *table = tracker->table;
-    enum vr_drop reason = vr_caps_established(tracker->caps, check->sealed);
+    uint32_t now_ms = at->now_ms;
+    enum vr_drop reason = vr_caps_established(tracker->caps, check->claim.sealed);
     if (reason != VR_DROPS)
         return reason;
-    *slot = vr_flow_place(table, VR_POOL_ESTABLISHED, hash, now_ms);
+    *slot = vr_flow_place(table, VR_POOL_ESTABLISHED, at->hash, now_ms);
     if (*slot == VR_NO_SLOT)
         return VR_DROP_TABLE_FULL;
 
-    struct vr_flow flow = {.key = *key, .valid = 1 | VR_VALID_PATH, .created_ms = now_ms};
+    struct vr_flow flow = {.key = at->key, .valid = 1 | VR_VALID_PATH, .created_ms = now_ms};
     struct vr_flow_rest rest = {.path = check->path, .success_ms = {now_ms, now_ms}};
     flow.up_seen_ms = flow.owner_seen_ms = now_ms;
-    flow.half[0].owner = check->owner;
-    memcpy(rest.token[0].sealed, check->sealed, VR_TOKEN_BYTES);
-    uint32_t half_open = vr_tracker_find(tracker, VR_POOL_HALF_OPEN, key, hash, now_ms);
+    flow.half[0].owner = check->claim.owner;
+    memcpy(rest.token[0].sealed, check->claim.sealed, VR_TOKEN_BYTES);
+    uint32_t half_open = vr_tracker_find(tracker, VR_POOL_HALF_OPEN, at);
     if (half_open != VR_NO_SLOT)
         inherit(tracker, half_open, check, &flow, &rest);
-    vr_flow_insert(table, *slot, hash, &flow, &rest);
+    vr_flow_insert(table, *slot, at->hash, &flow, &rest);
     if (half_open != VR_NO_SLOT)
         discard(tracker, half_open);
     vr_owners_count(table, tracker->caps, *slot);
@@ -212,11 +209,10 @@ static enum vr_drop establish(struct vr_tracker *tracker, const struct vr_flow_k
     return VR_DROPS;
 }
 
-enum vr_drop vr_tracker_confirm(struct vr_tracker *tracker, const struct vr_flow_key *key,
-                                uint64_t hash, const struct vr_transaction *check, uint32_t now_ms,
-                                uint32_t *slot) {
-    *slot = vr_tracker_find(tracker, VR_POOL_ESTABLISHED, key, hash, now_ms);
+enum vr_drop vr_tracker_confirm(struct vr_tracker *tracker, const struct vr_flow_at *at,
+                                const struct vr_transaction *check, uint32_t *slot) {
+    *slot = vr_tracker_find(tracker, VR_POOL_ESTABLISHED, at);
     if (*slot == VR_NO_SLOT)
-        return establish(tracker, key, hash, check, now_ms, slot);
-    return vr_owners_confirm(tracker->table, tracker->caps, *slot, check, now_ms);
+        return establish(tracker, at, check, slot);
+    return vr_owners_confirm(tracker->table, tracker->caps, *slot, check, at->now_ms);
 }

@@ -23,6 +23,13 @@
  * unanswered first packets of somebody else's address. */
 enum { VR_HALF_OPEN_MS = 2000, VR_PROVISIONAL_MS = 10000 };
 
+/* One flow key at one moment. */
+struct vr_flow_at {
+    struct vr_flow_key key;
+    uint64_t hash; /* vr_flow_hash of the key */
+    uint32_t now_ms;
+};
+
 struct vr_tracker {
     struct vr_table *table;
     struct vr_caps *caps;
@@ -34,25 +41,24 @@ struct vr_tracker {
 /* Shows what the table holds, once the table has been taken over. */
 void vr_tracker_start(struct vr_tracker *tracker);
 
-/* The flow of `key` that lives in `pool` at `now_ms`, its owners settled, or VR_NO_SLOT. */
+/* The flow that lives in `pool`, its owners settled, or VR_NO_SLOT. */
 uint32_t vr_tracker_find(struct vr_tracker *tracker, enum vr_pool pool,
-                         const struct vr_flow_key *key, uint64_t hash, uint32_t now_ms);
+                         const struct vr_flow_at *at);
 
-/* A new half-open flow for a key that has none, made by a check with the token `sealed`. The oldest
- * one of its buckets gives way. */
-uint32_t vr_tracker_open(struct vr_tracker *tracker, const struct vr_flow_key *key, uint64_t hash,
-                         const struct vr_path *path, const uint8_t *sealed, uint32_t now_ms);
+/* A new half-open flow for a key that has none, made by a check with the token `sealed` (NULL: by
+ * none). The oldest one of its buckets gives way. */
+uint32_t vr_tracker_open(struct vr_tracker *tracker, const struct vr_flow_at *at,
+                         const struct vr_path *path, const uint8_t *sealed);
 
-/* A provisional flow for a key that is not established, or a half-open one made provisional. */
-uint32_t vr_tracker_recover(struct vr_tracker *tracker, const struct vr_flow_key *key,
-                            uint64_t hash, const struct vr_path *path,
-                            const struct vr_transaction *owners, unsigned count, uint32_t now_ms);
+/* A provisional flow for a key that is not established, or a half-open one made provisional, with the
+ * owners and path of `found`: 1 or 2 that the cache has, none the same. */
+void vr_tracker_recover(struct vr_tracker *tracker, const struct vr_flow_at *at,
+                        const struct vr_transaction *found, unsigned count);
 
 /* A success for `check` passes: makes the flow established, or confirms an owner. VR_DROPS and the
  * flow in `slot`, or the reason and nothing has changed. */
-enum vr_drop vr_tracker_confirm(struct vr_tracker *tracker, const struct vr_flow_key *key,
-                                uint64_t hash, const struct vr_transaction *check, uint32_t now_ms,
-                                uint32_t *slot);
+enum vr_drop vr_tracker_confirm(struct vr_tracker *tracker, const struct vr_flow_at *at,
+                                const struct vr_transaction *check, uint32_t *slot);
 
 /* A response passed on a half-open flow: it does not count as unanswered any more. */
 void vr_tracker_answered(struct vr_tracker *tracker, uint32_t slot);

@@ -17,9 +17,8 @@ enum { VR_CHECK_MEMORY_MS = 2000 };
 
 /* A check that was forwarded, and what a success makes of it. */
 struct vr_transaction {
-    struct vr_owner owner;          /* whom its token names */
-    struct vr_path path;            /* where it came in */
-    uint8_t sealed[VR_TOKEN_BYTES]; /* its token */
+    struct vr_claim claim; /* its token, and whom that names */
+    struct vr_path path;   /* where it came in */
 };
 
 struct vr_transactions;

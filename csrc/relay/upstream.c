@@ -18,13 +18,13 @@ static void wrap(const struct vr_arrival *arrival, struct vr_egress *out) {
     out->data = arrival->payload - VR_SPP_BYTES;
     out->data_bytes = arrival->payload_bytes + VR_SPP_BYTES;
     if (arrival->in->side == VR_SIDE_PUBLIC)
-        vr_spp_write(out->data, &arrival->key);
+        vr_spp_write(out->data, &arrival->at.key);
 }
 
 static void count_up(struct vr_flow *flow, const struct vr_arrival *arrival) {
     flow->up_packets++;
     flow->up_bytes += arrival->payload_bytes;
-    flow->up_seen_ms = arrival->now_ms;
+    flow->up_seen_ms = arrival->at.now_ms;
 }
 
 /* --- checks: design rules 2 and 3 --- */
@@ -43,26 +43,28 @@ static bool holds_token(const struct vr_table *table, uint32_t slot, const uint8
 }
 
 static enum vr_drop admit_to_flow(struct vr_forwarder *forwarder, const struct vr_arrival *arrival,
-                                  uint32_t slot, const struct vr_transaction *check) {
-    if (!holds_token(forwarder->table, slot, check->sealed)) {
-        enum vr_drop reason = vr_caps_established(forwarder->caps, check->sealed);
-        if (reason == VR_DROPS)
-            reason = vr_caps_new_token(forwarder->caps, check->sealed, NULL, arrival->now_ms);
-        if (reason != VR_DROPS)
-            return reason;
-    }
-    return vr_caps_check(forwarder->caps, &arrival->key, check->sealed, arrival->now_ms);
+                                  uint32_t slot, const uint8_t *sealed) {
+    struct vr_caps *caps = forwarder->caps;
+    uint32_t now_ms = arrival->at.now_ms;
+    if (holds_token(forwarder->table, slot, sealed))
+        return vr_caps_check(caps, &arrival->at.key, sealed, now_ms);
+    enum vr_drop reason = vr_caps_established(caps, sealed);
+    if (reason == VR_DROPS)
+        reason = vr_caps_new_token(caps, sealed, NULL, now_ms);
+    return reason == VR_DROPS ? vr_caps_check(caps, &arrival->at.key, NULL, now_ms) : reason;
 }
 
 static enum vr_drop admit_new_flow(struct vr_forwarder *forwarder, const struct vr_arrival *arrival,
                                    const struct vr_transaction *check) {
-    enum vr_drop reason = vr_caps_unanswered(forwarder->caps, &arrival->key.client);
+    enum vr_drop reason = vr_caps_unanswered(forwarder->caps, &arrival->at.key.client);
     if (reason == VR_DROPS)
-        reason = vr_caps_established(forwarder->caps, check->sealed);
+        reason = vr_caps_established(forwarder->caps, check->claim.sealed);
     if (reason == VR_DROPS)
-        reason = vr_caps_new_token(forwarder->caps, check->sealed, &check->owner, arrival->now_ms);
+        reason = vr_caps_new_token(forwarder->caps, check->claim.sealed, &check->claim.owner,
+                                   arrival->at.now_ms);
     if (reason == VR_DROPS)
-        reason = vr_caps_check(forwarder->caps, &arrival->key, check->sealed, arrival->now_ms);
+        reason = vr_caps_check(forwarder->caps, &arrival->at.key, check->claim.sealed,
+                               arrival->at.now_ms);
     return reason;
 }
 
@@ -70,17 +72,14 @@ static enum vr_drop admit_new_flow(struct vr_forwarder *forwarder, const struct 
 static enum vr_drop admit(struct vr_forwarder *forwarder, const struct vr_arrival *arrival,
                           const struct vr_transaction *check, uint32_t *slot) {
     struct vr_tracker *tracker = &forwarder->tracker;
-    *slot = vr_tracker_find(tracker, VR_POOL_ESTABLISHED, &arrival->key, arrival->hash,
-                            arrival->now_ms);
+    *slot = vr_tracker_find(tracker, VR_POOL_ESTABLISHED, &arrival->at);
     if (*slot == VR_NO_SLOT)
-        *slot = vr_tracker_find(tracker, VR_POOL_HALF_OPEN, &arrival->key, arrival->hash,
-                                arrival->now_ms);
+        *slot = vr_tracker_find(tracker, VR_POOL_HALF_OPEN, &arrival->at);
     if (*slot != VR_NO_SLOT)
-        return admit_to_flow(forwarder, arrival, *slot, check);
+        return admit_to_flow(forwarder, arrival, *slot, check->claim.sealed);
     enum vr_drop reason = admit_new_flow(forwarder, arrival, check);
     if (reason == VR_DROPS)
-        *slot = vr_tracker_open(tracker, &arrival->key, arrival->hash, &check->path, check->sealed,
-                                arrival->now_ms);
+        *slot = vr_tracker_open(tracker, &arrival->at, &check->path, check->claim.sealed);
     return reason;
 }
 
@@ -95,8 +94,8 @@ static enum vr_drop open_token(const struct vr_forwarder *forwarder,
     if (arrival->in->side == VR_SIDE_BACKBONE && token.cluster_id != forwarder->routes.cluster_id)
         return VR_DROP_BACKBONE_LOOP;
     check->path = vr_arrival_path(arrival);
-    memcpy(check->sealed, token.sealed, VR_TOKEN_BYTES);
-    return vr_routes_owner(&forwarder->routes, &token, &check->owner);
+    memcpy(check->claim.sealed, token.sealed, VR_TOKEN_BYTES);
+    return vr_routes_owner(&forwarder->routes, &token, &check->claim.owner);
 }
 
 static int forward_check(struct vr_forwarder *forwarder, const struct vr_arrival *arrival,
@@ -112,12 +111,12 @@ static int forward_check(struct vr_forwarder *forwarder, const struct vr_arrival
         reason = admit(forwarder, arrival, &check, &slot);
     if (reason != VR_DROPS)
         return reason;
-    bool local = vr_routes_is_local(routes, &check.owner);
-    uint64_t place = vr_transaction_hash(forwarder->transactions, &arrival->key, message->tid,
-                                         local ? &check.owner.address : NULL);
-    vr_transactions_remember(forwarder->transactions, place, &check, arrival->now_ms);
+    bool local = vr_routes_is_local(routes, &check.claim.owner);
+    uint64_t place = vr_transaction_hash(forwarder->transactions, &arrival->at.key, message->tid,
+                                         local ? &check.claim.owner.address : NULL);
+    vr_transactions_remember(forwarder->transactions, place, &check, arrival->at.now_ms);
     count_up(&forwarder->table->flow[slot], arrival);
-    add_hop(out, vr_routes_next_hop(routes, &check.owner, &arrival->key));
+    add_hop(out, vr_routes_next_hop(routes, &check.claim.owner, &arrival->at.key));
     wrap(arrival, out);
     return VR_DROPS;
 }
@@ -138,7 +137,7 @@ static int follow_owners(struct vr_forwarder *forwarder, const struct vr_arrival
             loop = true;
             continue;
         }
-        const struct vr_addr *next = vr_routes_next_hop(routes, owner, &arrival->key);
+        const struct vr_addr *next = vr_routes_next_hop(routes, owner, &arrival->at.key);
         if (next)
             add_hop(out, next);
     }
@@ -156,12 +155,10 @@ static int follow_owners(struct vr_forwarder *forwarder, const struct vr_arrival
 static int follow(struct vr_forwarder *forwarder, const struct vr_arrival *arrival, bool may_park,
                   struct vr_egress *out) {
     struct vr_tracker *tracker = &forwarder->tracker;
-    uint32_t slot = vr_tracker_find(tracker, VR_POOL_ESTABLISHED, &arrival->key, arrival->hash,
-                                    arrival->now_ms);
+    uint32_t slot = vr_tracker_find(tracker, VR_POOL_ESTABLISHED, &arrival->at);
     if (slot != VR_NO_SLOT)
         return follow_owners(forwarder, arrival, slot, out);
-    slot =
-        vr_tracker_find(tracker, VR_POOL_HALF_OPEN, &arrival->key, arrival->hash, arrival->now_ms);
+    slot = vr_tracker_find(tracker, VR_POOL_HALF_OPEN, &arrival->at);
     if (slot == VR_NO_SLOT)
         return may_park && forwarder->park_enabled && !arrival->in->parked
                    ? (int)VR_DROP_NO_FLOW_PARK
@@ -196,20 +193,19 @@ int vr_upstream(struct vr_forwarder *forwarder, const struct vr_arrival *arrival
 
 unsigned vr_forward_recover(struct vr_forwarder *forwarder, const struct vr_ingress *in,
                             const struct vr_cached_token *tokens, unsigned count, uint64_t now_ns) {
-    struct vr_arrival arrival = {.in = in, .now_ms = vr_clock_ms(now_ns)};
+    struct vr_arrival arrival = {.in = in, .at.now_ms = vr_clock_ms(now_ns)};
     struct vr_transaction owner[VR_FLOW_OWNERS];
     unsigned owners = 0;
-    if (in->side == VR_SIDE_INTERNAL || !vr_forward_key(in, &arrival.key))
+    if (in->side == VR_SIDE_INTERNAL || !vr_forward_key(in, &arrival.at.key))
         return 0;
-    arrival.hash = vr_flow_hash(forwarder->table, &arrival.key);
+    arrival.at.hash = vr_flow_hash(forwarder->table, &arrival.at.key);
     for (unsigned i = 0; i < count && owners < VR_FLOW_OWNERS; i++)
         if (open_token(forwarder, &arrival, tokens[i].chars, tokens[i].bytes, &owner[owners]) ==
             VR_DROPS)
             owners++;
-    if (owners == 0 || vr_tracker_find(&forwarder->tracker, VR_POOL_ESTABLISHED, &arrival.key,
-                                       arrival.hash, arrival.now_ms) != VR_NO_SLOT)
+    if (owners == 0 ||
+        vr_tracker_find(&forwarder->tracker, VR_POOL_ESTABLISHED, &arrival.at) != VR_NO_SLOT)
         return owners;
-    vr_tracker_recover(&forwarder->tracker, &arrival.key, arrival.hash, &owner[0].path, owner,
-                       owners, arrival.now_ms);
+    vr_tracker_recover(&forwarder->tracker, &arrival.at, owner, owners);
     return owners;
 }

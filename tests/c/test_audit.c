@@ -69,7 +69,7 @@ TEST(each_fault_is_found) {
     table.rest[slot].path.listen ^= 1;
     CHECK_EQ(fault(slot), VR_FAULT_PATH);
     table.rest[slot].path.listen ^= 1;
-    vr_flow_set_owner(&table, slot, 1, &whole.half[0].owner, table.rest[slot].token[0].sealed, 0);
+    vr_flow_set_owner(&table, slot, 1, &(struct vr_claim){whole.half[0].owner, {0}}, 0);
     CHECK_EQ(fault(slot), VR_FAULT_SAME_OWNER);
     *flow = whole;
     uint32_t half_open = insert(VR_POOL_HALF_OPEN, 1, 0);

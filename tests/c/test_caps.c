@@ -122,6 +122,19 @@ TEST(checks_of_a_flow_in_a_second) {
     bench_close(&b);
 }
 
+TEST(checks_of_a_flow_with_tokens_that_it_does_not_hold) {
+    bench_open(&b);
+    struct ufrag held = ufrag_of(&b, 1, 7, 0);
+    send_public(&b, client(1), check_of(held, 0));
+    for (unsigned i = 1; i <= 50; i++)
+        CHECK_EQ(send_public(&b, client(1), check_of(ufrag_of(&b, 1, 8, i), i)), VR_VERDICT_SEND);
+    CHECK_EQ(send_public(&b, client(1), check_of(ufrag_of(&b, 1, 8, 51), 51)), VR_VERDICT_DROP);
+    REFUSED(CAP_FLOW_CHECKS);
+    CASE("the one that it holds");
+    CHECK_EQ(send_public(&b, client(1), check_of(held, 52)), VR_VERDICT_SEND);
+    bench_close(&b);
+}
+
 TEST(nobody_spends_the_checks_of_a_client_whose_address_he_spoofs) {
     bench_open(&b);
     struct ufrag victim = ufrag_of(&b, 1, 7, 0);

@@ -16,7 +16,7 @@ static uint64_t place(const struct vr_transactions *t, unsigned i) {
 }
 
 static struct vr_transaction check_of(uint16_t cluster_id) {
-    return (struct vr_transaction){.owner = {.cluster_id = cluster_id}};
+    return (struct vr_transaction){.claim.owner.cluster_id = cluster_id};
 }
 
 TEST(key_id_and_transceiver_all_matter) {
@@ -38,7 +38,7 @@ TEST(remembers_for_a_while) {
     CHECK(vr_transactions_find(t, place(t, 1), 5000) == NULL);
     vr_transactions_remember(t, place(t, 1), &check, 5000);
     const struct vr_transaction *found = vr_transactions_find(t, place(t, 1), 6999);
-    CHECK(found && found->owner.cluster_id == 7);
+    CHECK(found && found->claim.owner.cluster_id == 7);
     CHECK(vr_transactions_find(t, place(t, 1), 5000 + VR_CHECK_MEMORY_MS) == NULL);
     CHECK(vr_transactions_find(t, place(t, 2), 5000) == NULL);
     vr_transactions_free(t);
@@ -49,9 +49,9 @@ TEST(the_first_stays_until_its_time_is_over) {
     struct vr_transaction first = check_of(7), second = check_of(8);
     vr_transactions_remember(t, place(t, 1), &first, 1000);
     vr_transactions_remember(t, place(t, 1), &second, 2000);
-    CHECK_EQ(vr_transactions_find(t, place(t, 1), 2000)->owner.cluster_id, 7);
+    CHECK_EQ(vr_transactions_find(t, place(t, 1), 2000)->claim.owner.cluster_id, 7);
     vr_transactions_remember(t, place(t, 1), &second, 3000);
-    CHECK_EQ(vr_transactions_find(t, place(t, 1), 3000)->owner.cluster_id, 8);
+    CHECK_EQ(vr_transactions_find(t, place(t, 1), 3000)->claim.owner.cluster_id, 8);
     vr_transactions_free(t);
 }
 

@@ -151,9 +151,8 @@ class TableMachine(RuleBasedStateMachine):
         if entry is None or entry.owners.get(1 - i) == owner:
             return
         slot = self.table.find(pool, key)
-        self.table.call(
-            "vr_flow_set_owner", slot, i, ctypes.byref(c_owner(owner)), token, ctypes.c_uint32(5)
-        )
+        claim = flowtable.Claim(c_owner(owner), (ctypes.c_uint8 * 21)(*token))
+        self.table.call("vr_flow_set_owner", slot, i, ctypes.byref(claim), ctypes.c_uint32(5))
         entry.owners[i] = owner
         entry.tokens[i] = token
         entry.newer = i

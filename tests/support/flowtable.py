@@ -28,6 +28,12 @@ class Owner(ctypes.Structure):
     _fields_ = [("cluster_id", U16), ("address", U8 * 18)]
 
 
+class Claim(ctypes.Structure):
+    """struct vr_claim"""
+
+    _fields_ = [("owner", Owner), ("sealed", U8 * 21)]
+
+
 class Half(ctypes.Structure):
     """struct vr_owner_half"""
 
