@@ -20,6 +20,7 @@ cdef extern from "wire/token.h" nogil:
     enum:
         VR_TOKEN_KEY_BYTES
         VR_TOKEN_BYTES
+        VR_TOKEN_CHARS
 
     struct vr_ipv6_prefixes:
         uint16_t known_mask
@@ -204,6 +205,48 @@ cdef extern from "relay/socket.h" nogil:
     void vr_socket_free(vr_socket *socket)
 
 
+cdef extern from "relay/desk.h" nogil:
+    enum:
+        VR_MAILBOX_CELLS
+        VR_NOTICE_ASK
+        VR_NOTICE_OWNERS
+        VR_COMMAND_ANSWER
+
+    struct vr_command:
+        uint32_t kind
+        uint32_t data_bytes
+        uint8_t data[1]
+
+    struct vr_mailbox:
+        pass
+
+    struct vr_notice:
+        uint32_t kind
+        uint32_t tokens
+        vr_flow_key key
+        uint8_t sealed[2][1]
+
+    struct vr_answer:
+        vr_flow_key key
+        uint8_t tokens
+        uint8_t chars[2][1]
+
+    struct vr_desk:
+        vr_mailbox mailbox
+        uint64_t lost
+
+    bint vr_mailbox_put(vr_mailbox *mailbox, const vr_command *command)
+    bint vr_desk_take(vr_desk *desk, vr_notice *notice)
+
+
+cdef extern from "relay/asker.h" nogil:
+    struct vr_asker:
+        pass
+
+    vr_asker *vr_asker_new(vr_desk *desk, const vr_table *table, vr_forwarder *forwarder)
+    void vr_asker_free(vr_asker *asker)
+
+
 cdef extern from "relay/loop.h" nogil:
     enum:
         VR_LOOP_SOCKETS_MAX
@@ -214,6 +257,9 @@ cdef extern from "relay/loop.h" nogil:
         VR_LOOP_ORPHANED
 
     struct vr_loop_config:
+        vr_asker *asker
+        int bell_fd
+        vr_mailbox *mailbox
         vr_forwarder *forwarder
         vr_stats *stats
         vr_socket *const *sockets

@@ -132,6 +132,27 @@ class ForwardConfig:
         Raises ValueError for a wrong value, MemoryError.
         """
 
+def create_desks(slots: int) -> int:
+    """Empty desks between `slots` workers and the cache: the descriptor of a sealed memfd."""
+
+class Desks:
+    """The cache's side of all desks (csrc/relay/desk.h): one process reads notices, writes answers."""
+
+    def __init__(self, fd: int, slots: int) -> None:
+        """Maps the desks. Raises OSError."""
+    def take(self, slot: int, limit: int = 256) -> list[tuple[bytes, tuple[bytes, ...] | None]]:
+        """Up to `limit` notices of a worker: (flow key, None) asks who owns the flow, (flow key, tokens)
+        tells it. A key has 36 bytes, a token is sealed, 21 bytes.
+        """
+    def answer(self, slot: int, key: bytes, tokens: Sequence[bytes]) -> bool:
+        """Tells a worker the owners' tokens, 28 characters each and at most two; none: not found. The
+        caller then adds 1 to the worker's answers eventfd. False when its mailbox is full.
+
+        Raises ValueError for a wrong length.
+        """
+    def lost(self, slot: int) -> int:
+        """Notices for which a worker found no room, ever."""
+
 class Worker:
     """The relay's loop over one slot's sockets, table and counters. One per process and thread."""
 
@@ -147,9 +168,14 @@ class Worker:
         life_fd: int,
         config: ForwardConfig,
         backbone_fd: int = -1,
+        desks_fd: int = -1,
+        answers_fd: int = -1,
+        bell_fd: int = -1,
         batch_max: int = 256,
     ) -> None:
-        """Maps, checks and prepares everything, so that `run` starts within microseconds.
+        """Maps, checks and prepares everything, so that `run` starts within microseconds. With a
+        cache: `desks_fd` of create_desks, and two eventfds, this slot's for answers and everybody's
+        bell; `config` then has `park`.
 
         Raises OSError, or ValueError for a table of another layout or a slot that the counters lack.
         """

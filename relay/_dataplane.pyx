@@ -451,6 +451,70 @@ cdef class ForwardConfig:
         return 0
 
 
+# --- the desk between workers and the cache ---
+
+
+def create_desks(slots):
+    """Empty desks (csrc/relay/desk.h) for `slots` workers: the descriptor of a sealed memfd."""
+    if slots < 1:
+        raise ValueError(f"slots: {slots}")
+    return _create_memfd("relay-desks", slots * sizeof(c.vr_desk))
+
+
+cdef c.vr_desk *_desk_slot(_Mapping mapping, Py_ssize_t slot) except NULL:
+    if slot < 0 or <size_t>(slot + 1) * sizeof(c.vr_desk) > mapping.size:
+        raise IndexError(f"no desk for slot {slot}")
+    return <c.vr_desk *>mapping.memory + slot
+
+
+cdef class Desks:
+    """The cache's side of all desks: one reader of notices, one writer of answers."""
+
+    cdef _Mapping _mapping
+
+    def __init__(self, fd, slots):
+        self._mapping = _Mapping(fd, True)
+        _desk_slot(self._mapping, slots - 1)
+
+    def take(self, slot, limit=256):
+        """Up to `limit` notices of a worker: (flow key, None) asks, (flow key, tokens) tells."""
+        cdef c.vr_desk *desk = _desk_slot(self._mapping, slot)
+        cdef c.vr_notice notice
+        cdef list taken = []
+        while len(taken) < limit and c.vr_desk_take(desk, &notice):
+            key = (<const char *>&notice.key)[:sizeof(c.vr_flow_key)]
+            tokens = None
+            if notice.kind == c.VR_NOTICE_OWNERS:
+                tokens = tuple(
+                    (<const char *>notice.sealed[i])[:c.VR_TOKEN_BYTES]
+                    for i in range(notice.tokens)
+                )
+            taken.append((key, tokens))
+        return taken
+
+    def answer(self, slot, bytes key not None, tokens):
+        """Tells a worker the owners' tokens (28 characters each, at most two; none: not found)."""
+        cdef c.vr_desk *desk = _desk_slot(self._mapping, slot)
+        cdef c.vr_command command
+        cdef c.vr_answer answer
+        if len(key) != sizeof(c.vr_flow_key):
+            raise ValueError(f"a flow key of {len(key)} bytes")
+        if len(tokens) > 2 or any(len(token) != c.VR_TOKEN_CHARS for token in tokens):
+            raise ValueError("not at most two tokens of 28 characters")
+        memcpy(&answer.key, <const char *>key, sizeof(c.vr_flow_key))
+        answer.tokens = len(tokens)
+        for i in range(answer.tokens):
+            memcpy(answer.chars[i], <const char *><bytes>tokens[i], c.VR_TOKEN_CHARS)
+        command.kind = c.VR_COMMAND_ANSWER
+        command.data_bytes = sizeof(c.vr_answer)
+        memcpy(command.data, &answer, sizeof(c.vr_answer))
+        return c.vr_mailbox_put(&desk.mailbox, &command)
+
+    def lost(self, slot):
+        """Notices for which a worker found no room, ever."""
+        return _desk_slot(self._mapping, slot).lost
+
+
 # --- the worker ---
 
 
@@ -465,9 +529,12 @@ cdef class Worker:
     cdef c.vr_slots *_slots
     cdef c.vr_socket *_sockets[c.VR_LOOP_SOCKETS_MAX]
     cdef c.vr_loop_config _loop_config
+    cdef _Mapping _desk_memory
+    cdef c.vr_desk *_desk
 
     def __init__(self, *, slot, public, internal_fd, table_fd, stats_fd, stop_fd, life_fd,
-                 ForwardConfig config not None, backbone_fd=-1, batch_max=c.VR_BATCH_MAX):
+                 ForwardConfig config not None, backbone_fd=-1, desks_fd=-1, answers_fd=-1,
+                 bell_fd=-1, batch_max=c.VR_BATCH_MAX):
         if self._slots != NULL:
             raise ValueError("a worker is made once")
         if len(public) + 2 > c.VR_LOOP_SOCKETS_MAX:
@@ -495,6 +562,12 @@ cdef class Worker:
         self._loop_config.stop_fd = stop_fd
         self._loop_config.life_fd = life_fd
         self._loop_config.command_fd = -1
+        if desks_fd >= 0:
+            self._desk_memory = _Mapping(desks_fd, True)
+            self._desk = _desk_slot(self._desk_memory, slot)
+            self._loop_config.mailbox = &self._desk.mailbox
+            self._loop_config.command_fd = answers_fd
+            self._loop_config.bell_fd = bell_fd
 
     def __dealloc__(self):
         for i in range(self._loop_config.socket_count):
@@ -529,6 +602,10 @@ cdef class Worker:
             if forwarder == NULL:
                 raise MemoryError
             self._loop_config.forwarder = forwarder
+            if self._desk != NULL:
+                self._loop_config.asker = c.vr_asker_new(self._desk, &self._table, forwarder)
+                if self._loop_config.asker == NULL:
+                    raise MemoryError
             loop = c.vr_loop_new(&self._loop_config)
             if loop == NULL:
                 raise OSError(c_errno, strerror(c_errno).decode())
@@ -537,6 +614,8 @@ cdef class Worker:
                 end = c.vr_loop_run(loop)
         finally:
             c.vr_loop_free(loop)
+            c.vr_asker_free(self._loop_config.asker)
+            self._loop_config.asker = NULL
             c.vr_forwarder_free(forwarder)
         if end < 0:
             return f"failed: {os.strerror(-end)}"

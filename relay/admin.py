@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from relay.log import Logger
-from relay.metrics import Health, registry
+from relay.metrics import Health
 
 IDLE_LIMIT_S = 10.0
 CONNECTION_LIMIT = 32
@@ -26,13 +26,15 @@ class AdminServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, listener: socket.socket, health: Health, log: Logger) -> None:
+    def __init__(
+        self, listener: socket.socket, health: Health, metrics: CollectorRegistry, log: Logger
+    ) -> None:
         # The base class would make and bind a socket of its own; this one is taken over instead.
         super().__init__(listener.getsockname()[:2], _Handler, bind_and_activate=False)
         self.socket.close()
         self.socket = listener
         self.health = health
-        self.registry: CollectorRegistry = registry(health)
+        self.registry = metrics
         self.log = log
         self._free = threading.BoundedSemaphore(CONNECTION_LIMIT)
 

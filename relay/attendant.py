@@ -5,6 +5,7 @@ Packets never wait for it, so a control process that dies again and again costs 
 
 import time
 
+from relay.cachelink import CacheLink
 from relay.child import Child
 from relay.config import LogConfig
 from relay.estate import Estate
@@ -25,6 +26,7 @@ class ControlKeeper:
         status: StatusPage,
         log_config: LogConfig,
         log: Logger,
+        cache: CacheLink | None,
         events: Events,
     ) -> None:
         self._estate = estate
@@ -32,6 +34,7 @@ class ControlKeeper:
         self._status = status
         self._log_config = log_config
         self._log = log
+        self._cache = cache
         self._events = events
         self._child: Child | None = None
         self._started_s = 0.0
@@ -68,15 +71,24 @@ class ControlKeeper:
 
     def _descriptors(self) -> list[int]:
         estate = self._estate
-        return [estate.stats_fd, self._status_fd, *estate.tables, estate.admin.fileno()]
+        fds = [estate.stats_fd, self._status_fd, *estate.tables, estate.admin.fileno()]
+        return fds + (self._cache.fds if self._cache else [])
 
     def _description(self) -> dict[str, object]:
+        cache = self._cache
         return {
             "slots": len(self._estate.tables),
             "stats": self._estate.stats_fd,
             "status": self._status_fd,
             "tables": self._estate.tables,
             "admin": self._estate.admin.fileno(),
+            "cache": cache
+            and {
+                "url": cache.url,
+                "desks": cache.desks_fd,
+                "bell": cache.bell_fd,
+                "answers": cache.answer_fds,
+            },
             "log_level": self._log_config.level,
             "log_format": self._log_config.format,
         }

@@ -142,7 +142,7 @@ def keygen(key_id: int) -> None:
 @option(
     "--max-flows",
     "Established flows of this host.",
-    type=click.IntRange(1, 1 << 26),
+    type=click.IntRange(1, 1 << 24),
     default=1 << 18,
     show_default=True,
 )
@@ -175,6 +175,11 @@ def keygen(key_id: int) -> None:
     type=click.IntRange(0),
     default=1,
     show_default=True,
+)
+@option(
+    "--redis",
+    "Cache of routes that relay hosts share; better in a file or in the environment than here.",
+    metavar="URL",
 )
 @option(
     "--admin",
@@ -227,6 +232,7 @@ def _serve_config(
     pin: Any,
     drain_timeout: float,
     drain_min_flows: int,
+    redis: str | None,
     admin: str,
     run_dir: str | None,
     takeover: bool,
@@ -255,6 +261,7 @@ def _serve_config(
         receive_buffer_bytes=receive_buffer,
         drain_timeout_s=drain_timeout,
         drain_min_flows=drain_min_flows,
+        redis=config.parse_redis("--redis", redis),
         admin=addresses.parse_endpoint("--admin", admin),
         takeover=takeover,
         run_dir=Path(run_dir) if run_dir else config.default_run_dir(),

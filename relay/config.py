@@ -9,7 +9,7 @@
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import IPv6Network
 from pathlib import Path
 from typing import cast
@@ -21,7 +21,6 @@ from relay.log import LogFormat
 from relay.wire.keyring import Keyring, KeyringError
 
 MAX_WORKERS = 128
-MAX_FLOWS = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -45,6 +44,8 @@ class ServeConfig:
     drain_timeout_s: float
     drain_min_flows: int
     """Draining ends early once fewer established flows are left."""
+    redis: str | None = field(repr=False)
+    """The flow cache's URL, which may hold a password."""
     admin: HostPort
     run_dir: Path
     takeover: bool
@@ -69,6 +70,7 @@ class ServeConfig:
             "ipv6_prefixes": {str(i): str(prefix) for i, prefix in self.ipv6_prefixes.items()},
             "limits": dict(self.limits),
             "idle_timeout_s": self.idle_timeout_s,
+            "park": self.redis is not None,
         }
 
 
@@ -131,6 +133,19 @@ def parse_limits(option: str, texts: Sequence[str], known: Mapping[str, int]) ->
             raise ConfigError(option, text, "the number is out of range (1 to 4294967295)")
         limits[name] = int(number)
     return limits
+
+
+def parse_redis(option: str, url: str | None) -> str | None:
+    """A Redis URL without the line end that files and secrets have; the error repeats none of it."""
+    if url is None:
+        return None
+    from relay.redis_store import check_url
+
+    try:
+        check_url(url.strip())
+    except ValueError as error:
+        raise ConfigError(option, "URL", str(error)) from None
+    return url.strip()
 
 
 def default_run_dir(environ: Mapping[str, str] = os.environ) -> Path:

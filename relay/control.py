@@ -1,22 +1,27 @@
 """The control process: admin HTTP and metrics, beside the packet path and never on it.
 
 1. Nice 19 and unpinned: a busy Python thread at equal priority would cost the workers milliseconds.
-2. It only reads shared memory, so it can die at any time; the supervisor starts another.
+2. It shares memory with the workers and holds nothing else, so it can die at any time; the supervisor starts another.
 3. It ends when the supervisor does: the channel closes.
 """
+
+from __future__ import annotations
 
 import os
 import socket
 import sys
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from relay import channel
-from relay._dataplane import Stats
+from relay._dataplane import Desks, Stats
 from relay.admin import AdminServer
 from relay.log import configure, get_logger
-from relay.metrics import Health
+from relay.metrics import Health, registry
 from relay.status import StatusPage
+
+if TYPE_CHECKING:
+    from relay.cache import FlowCache
 
 NICE = 19
 
@@ -29,8 +34,28 @@ def main(description_fd: int) -> None:
     health = Health(
         Stats(about["stats"], about["slots"]), StatusPage(about["status"]), about["slots"]
     )
-    admin = AdminServer(socket.socket(fileno=about["admin"]), health, get_logger())
+    cache = start_cache(about["cache"], about["slots"]) if about["cache"] else None
+    admin = AdminServer(
+        socket.socket(fileno=about["admin"]), health, registry(health, cache), get_logger()
+    )
     threading.Thread(target=admin.serve_forever, name="admin", daemon=True).start()
     while channel.receive(about["control"]) is not None:
         pass
     sys.exit(0)
+
+
+def start_cache(about: dict[str, Any], slots: int) -> FlowCache:
+    """The flow cache on its own threads; redis is imported only where there is one."""
+    from relay.cache import LOOKUP_LIMIT_S, WRITE_LIMIT_S, FlowCache
+    from relay.redis_store import RedisStore
+
+    cache = FlowCache(
+        Desks(about["desks"], slots),
+        about["bell"],
+        about["answers"],
+        RedisStore(about["url"], LOOKUP_LIMIT_S),
+        RedisStore(about["url"], WRITE_LIMIT_S),
+        get_logger(),
+    )
+    cache.start()
+    return cache

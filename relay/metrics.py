@@ -21,6 +21,7 @@ from relay.status import State, StatusPage
 
 if TYPE_CHECKING:
     from relay._dataplane import Counters, SideCounters
+    from relay.cache import FlowCache
 
 SIDES = ("public", "internal", "backbone")
 LATE_AFTER_S = 2.0
@@ -100,10 +101,47 @@ class RelayCollector(Collector):
         yield packets
 
 
-def registry(health: Health) -> CollectorRegistry:
-    """A registry with the relay's collector alone."""
+class CacheCollector(Collector):
+    """The flow cache's counters, which live in this process."""
+
+    def __init__(self, cache: FlowCache) -> None:
+        self._cache = cache
+
+    def collect(self) -> Iterator[Metric]:
+        """Families named relay_cache_…."""
+        cache = self._cache
+        up = GaugeMetricFamily(
+            "relay_cache_up", "1 while the last attempt went well", labels=["operation"]
+        )
+        errors = CounterMetricFamily(
+            "relay_cache_errors", "Attempts that failed", labels=["operation", "reason"]
+        )
+        for operation in (cache.lookup, cache.write):
+            up.add_metric([operation.name], float(operation.trouble is None))
+            for reason, count in operation.errors.items():
+                errors.add_metric([operation.name, reason], count)
+        yield up
+        yield errors
+        lookups = CounterMetricFamily(
+            "relay_cache_lookups", "Flows that workers asked for", labels=["result"]
+        )
+        for result, count in cache.lookups.items():
+            lookups.add_metric([result], count)
+        yield lookups
+        yield _counter("relay_cache_writes", "Routes written", cache.written)
+        yield _counter(
+            "relay_cache_overflows",
+            "Notices lost because the cache did not keep up",
+            cache.write_overflows + cache.notices_lost(),
+        )
+
+
+def registry(health: Health, cache: FlowCache | None = None) -> CollectorRegistry:
+    """A registry with the relay's collectors alone."""
     result = CollectorRegistry()
     result.register(RelayCollector(health))
+    if cache is not None:
+        result.register(CacheCollector(cache))
     return result
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from relay._dataplane import Stats
+from relay.cachelink import CacheLink
 from relay.child import Child
 from relay.events import Events
 from relay.log import Logger
@@ -50,6 +51,7 @@ class PoolConfig:
     pins: Sequence[int] | None
     forward: Mapping[str, object]
     """The arguments of ForwardConfig in JSON, keys in hex."""
+    cache: CacheLink | None
 
 
 @dataclass
@@ -236,9 +238,10 @@ class WorkerPool:
         fds = [self._config.stats_fd, stop_fd, self._life_read]
         for slot in self._config.slots:
             fds += [slot.internal, slot.table, *(fd for fd, _, _ in slot.public)]
-        return fds
+        return fds + (self._config.cache.fds if self._config.cache else [])
 
     def _description(self, stop_fd: int) -> dict[str, object]:
+        cache = self._config.cache
         return {
             "slots": [
                 {"public": list(slot.public), "internal": slot.internal, "table": slot.table}
@@ -249,6 +252,9 @@ class WorkerPool:
             "life": self._life_read,
             "pins": self._config.pins,
             "forward": self._config.forward,
+            "desks": cache.desks_fd if cache else -1,
+            "bell": cache.bell_fd if cache else -1,
+            "answers": cache.answer_fds if cache else [-1] * len(self._slots),
         }
 
     def _on_message(self, member: _Member) -> None:

@@ -15,6 +15,7 @@ import sys
 import time
 
 from relay.attendant import ControlKeeper
+from relay.cachelink import open_cache_link
 from relay.config import LogConfig, ServeConfig
 from relay.errors import HandoverError, StartError
 from relay.estate import Estate, adopt_estate, open_estate
@@ -49,17 +50,19 @@ class Supervisor:
         status_fd = create_status()
         self._status = StatusPage(status_fd, writable=True)
         self._events = Events()
+        cache = open_cache_link(config.redis, config.workers) if config.redis else None
         pool_config = PoolConfig(
             slots=self._estate.slot_descriptors(),
             stats_fd=self._estate.stats_fd,
             pins=config.pins,
             forward=config.forward_description(),
+            cache=cache,
         )
         self._pool = WorkerPool(
             pool_config, self._status, log, self._events, held=predecessor is None
         )
         self._control = ControlKeeper(
-            self._estate, status_fd, self._status, log_config, log, self._events
+            self._estate, status_fd, self._status, log_config, log, cache, self._events
         )
         self._takeover: Takeover | None = None
         if predecessor is not None:

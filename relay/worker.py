@@ -52,6 +52,9 @@ def _serve(about: dict[str, Any], config: ForwardConfig, slot: int, control: int
             stats_fd=about["stats"],
             stop_fd=about["stop"],
             life_fd=about["life"],
+            desks_fd=about["desks"],
+            answers_fd=about["answers"][slot],
+            bell_fd=about["bell"],
             config=config,
         )
     except Exception as error:
@@ -69,6 +72,7 @@ def _forward_config(about: dict[str, Any]) -> ForwardConfig:
         ipv6_prefixes={int(index): prefix for index, prefix in about["ipv6_prefixes"].items()},
         limits=about["limits"],
         idle_timeout_s=about["idle_timeout_s"],
+        park=about["park"],
     )
 
 

@@ -1,0 +1,104 @@
+"""Redis as the cache sees it: read many, write many, and a named reason when it cannot.
+
+1. No call takes longer than its timeouts; nothing is retried here.
+2. After an error the connection is dropped: the next call connects anew, so a failover heals.
+3. An error's text never holds the URL or the password.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import redis
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    NoPermissionError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+)
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+from redis.retry import Retry
+
+CONNECT_LIMIT_S = 0.5
+
+_REASONS: tuple[tuple[type[Exception], str], ...] = (
+    (AuthenticationError, "auth"),
+    (NoPermissionError, "permission"),
+    (ReadOnlyError, "readonly"),
+    (BusyLoadingError, "loading"),
+    (RedisTimeoutError, "timeout"),
+    (TimeoutError, "timeout"),
+    (RedisConnectionError, "connection"),
+    (OSError, "connection"),
+)
+REASONS = (*dict.fromkeys(label for _, label in _REASONS), "full", "other")
+
+
+class StoreError(Exception):
+    """Redis did not do what it was asked; `reason` is one of REASONS."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+
+def check_url(url: str) -> None:
+    """Raise ValueError for a URL that cannot be meant; the text repeats no part of it."""
+    try:
+        if not url.isprintable():
+            raise ValueError
+        redis.ConnectionPool.from_url(url)
+    except ValueError:
+        raise ValueError("not redis://[USER:PASSWORD@]HOST[:PORT][/DB] or rediss://…") from None
+
+
+class RedisStore:
+    """One connection. Used by one thread."""
+
+    def __init__(self, url: str, limit_s: float) -> None:
+        """`limit_s` bounds the wait for an answer. Nothing is connected yet."""
+        self._redis = redis.Redis.from_url(
+            url,
+            socket_timeout=limit_s,
+            socket_connect_timeout=min(limit_s, CONNECT_LIMIT_S),
+            retry=Retry(NoBackoff(), 0),
+            retry_on_timeout=False,
+            protocol=2,
+            single_connection_client=False,
+        )
+
+    def get(self, keys: Sequence[bytes]) -> list[object]:
+        """The values, None for those that are missing. Raises StoreError."""
+        try:
+            found = self._redis.mget(keys)
+        except (RedisError, OSError) as error:
+            raise self._failed(error) from None
+        return list(found) if isinstance(found, list) else []
+
+    def set(self, values: Mapping[bytes, bytes], ttl_s: int) -> None:
+        """Write all, in one round trip. Raises StoreError when one is refused."""
+        if not values:
+            return
+        try:
+            with self._redis.pipeline(transaction=False) as pipeline:
+                for key, value in values.items():
+                    pipeline.set(key, value, ex=ttl_s)
+                results = pipeline.execute(raise_on_error=False)
+        except (RedisError, OSError) as error:
+            raise self._failed(error) from None
+        for result in results:
+            if isinstance(result, Exception):
+                raise self._failed(result) from None
+
+    def _failed(self, error: Exception) -> StoreError:
+        self._redis.connection_pool.disconnect()
+        detail = " ".join(str(error).split())
+        if isinstance(error, ResponseError) and "OOM" in detail:
+            return StoreError("full", detail)
+        for kind, label in _REASONS:
+            if isinstance(error, kind):
+                return StoreError(label, detail)
+        return StoreError("other", detail)
