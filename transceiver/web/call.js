@@ -161,12 +161,17 @@ export class Call extends EventTarget {
         asking = true;
         const sentAt = await firstSentAt(this.#pc);
         asking = false;
-        if (sentAt !== null) this.#mark("first_audio_in", Math.max(sentAt - this.#offeredAt, this.marks.dtls));
+        if (sentAt !== null) this.#mark("first_audio_in", this.#between(sentAt - this.#offeredAt));
       }
       const done = "first_audio_in" in this.marks && "first_audio_out" in this.marks;
       if (done || performance.now() > until) this.#stop(timer);
     };
     const timer = this.#every(FIRST_AUDIO_POLL_MS, look);
+  }
+
+  /** A reckoned moment of sending lies after the keys were agreed and before the echo was heard. */
+  #between(ms) {
+    return Math.max(this.marks.dtls, Math.min(ms, this.marks.first_audio_out ?? Infinity));
   }
 
   async #askServer() {
