@@ -1,0 +1,130 @@
+"""Talking sessions per core of the media engine, against stock aiortc and against the codecs alone.
+
+Method (README.md): the server has one CPU, the clients (mediaload.c: ICE, DTLS-SRTP, Opus of 32 kbit/s
+with FEC) the others. All clients talk for some seconds; the server's CPU clock is read around it. The
+figure is its CPU time per session and second, whose inverse is sessions per core. All servers and the
+codecs are measured in the same run; a packet that did not come back fails it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from benchmarks.media_load import AiortcServer, Load, MediaServer, Talked, resident_kib
+from benchmarks.programs import CPUS
+
+SERVER_CPUS = CPUS[-1:]
+LOAD_CPUS = CPUS[:-1] or CPUS
+SECONDS = 10.0
+WARM_UP_S = 3.0
+
+baseline: dict[str, float] = {}
+
+
+def stock_aiortc() -> Talked:
+    """Measured once a run; 6 sessions, well below its saturation."""
+    with AiortcServer(SERVER_CPUS) as server, Load(server.port, server.pid, LOAD_CPUS) as load:
+        load.place(6, at_once=2)
+        load.talk(WARM_UP_S)
+        return load.talk(SECONDS)
+
+
+def stock_ms() -> float:
+    if "aiortc" not in baseline:
+        baseline["aiortc"] = stock_aiortc().cpu_ms_per_session_s
+    return baseline["aiortc"]
+
+
+def record(benchmark: BenchmarkFixture, talked: Talked, **more: object) -> None:
+    benchmark.extra_info.update(
+        sessions=talked.sessions,
+        cpu_ms_per_session_s=round(talked.cpu_ms_per_session_s, 3),
+        sessions_per_core=round(talked.sessions_per_core, 1),
+        times_stock_aiortc=round(stock_ms() / talked.cpu_ms_per_session_s, 1),
+        arrival_jitter_ms=[
+            round(talked.jitter_p50_ms, 2),
+            round(talked.jitter_p99_ms, 2),
+            round(talked.jitter_max_ms, 2),
+        ],
+        lost=talked.sent - talked.received,
+        **more,
+    )
+
+
+def percentile(histogram: list[int], share: float) -> int:
+    """The index below which this share of the counts lies."""
+    wanted, seen = share * sum(histogram), 0
+    for index, count in enumerate(histogram):
+        seen += count
+        if seen >= wanted:
+            return index
+    return len(histogram)
+
+
+def read_numbers(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("complexity", [0, 5])
+def test_decode_encode_and_pcm_to_python(
+    benchmark: BenchmarkFixture, tmp_path: Path, complexity: int
+) -> None:
+    sessions = int(os.environ.get("SESSIONS", "100" if complexity == 0 else "60"))
+    with MediaServer(tmp_path, SERVER_CPUS, mirror="pcm", complexity=complexity) as server:
+        before_kib = resident_kib(server.pid)
+        with Load(server.port, server.pid, LOAD_CPUS) as load:
+            load.place(sessions)
+            load.talk(WARM_UP_S)
+            talked = benchmark.pedantic(load.talk, (SECONDS,), rounds=1)  # type: ignore[no-untyped-call]
+            memory_kib = (resident_kib(server.pid) - before_kib) / sessions
+            codecs_ms = load.codecs_ms_per_session_s(complexity)
+            server.end()
+    calls = read_numbers(server.numbers)
+    ages = [sum(column) for column in zip(*(call["ages_5ms"] for call in calls), strict=True)]
+    record(
+        benchmark,
+        talked,
+        of_what_the_codecs_allow=round(codecs_ms / talked.cpu_ms_per_session_s, 3),
+        codecs_ms=round(codecs_ms, 3),
+        memory_kib_per_session=round(memory_kib),
+        age_ms_p50_p99=[5 * (percentile(ages, 0.5) + 1), 5 * (percentile(ages, 0.99) + 1)],
+        jitter_target_ms=round(sum(call["target_ms"] for call in calls) / len(calls), 1),
+        concealed=round(
+            sum(call["concealed_samples"] for call in calls)
+            / sum(call["samples"] for call in calls),
+            5,
+        ),
+    )
+    assert talked.received >= 0.99 * talked.sent
+
+
+def test_pass_through(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
+    sessions = int(os.environ.get("SESSIONS", "300"))
+    with MediaServer(tmp_path, SERVER_CPUS, mirror="echo") as server:
+        before_kib = resident_kib(server.pid)
+        with Load(server.port, server.pid, LOAD_CPUS) as load:
+            load.place(sessions, at_once=20)
+            load.talk(WARM_UP_S)
+            talked = benchmark.pedantic(load.talk, (SECONDS,), rounds=1)  # type: ignore[no-untyped-call]
+            memory_kib = (resident_kib(server.pid) - before_kib) / sessions
+    record(benchmark, talked, memory_kib_per_session=round(memory_kib))
+    assert talked.received >= 0.999 * talked.sent
+
+
+def test_a_thousand_sessions_pass_through(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
+    """On all CPUs, clients included."""
+    with (
+        MediaServer(tmp_path, CPUS, mirror="echo") as server,
+        Load(server.port, server.pid, CPUS) as load,
+    ):
+        load.place(1_000, at_once=20)
+        load.talk(WARM_UP_S)
+        talked = benchmark.pedantic(load.talk, (SECONDS,), rounds=1)  # type: ignore[no-untyped-call]
+    record(benchmark, talked)
+    assert talked.received >= 0.99 * talked.sent
