@@ -58,7 +58,7 @@ class Namespace:
             _ip(*inside, "link", "add", "host", "type", "veth", "peer", "name", "wire")
             _ip(*inside, "address", "add", f"{ADDRESS}/24", "dev", "host")
             for device in ("host", "wire"):
-                _ip(*inside, "link", "set", device, "up")
+                _up(self.name, device)
             _ip(*inside, "route", "add", "default", "dev", "host", "src", ADDRESS)
         except NamespaceError:
             self.remove()
@@ -80,7 +80,7 @@ class Namespace:
         )
         for namespace, address in ((self, here), (other, there)):
             _ip("-n", namespace.name, "address", "add", f"{address}/24", "dev", device)
-            _ip("-n", namespace.name, "link", "set", device, "up")
+            _up(namespace.name, device)
         return here, there
 
     def socket(
@@ -138,6 +138,11 @@ def _enter(name: str) -> None:
             raise OSError(errno, os.strerror(errno), name)
     finally:
         os.close(handle)
+
+
+def _up(namespace: str, device: str) -> None:
+    # Without a link-local address, which appears a second later: browsers then drop what they load.
+    _ip("-n", namespace, "link", "set", device, "addrgenmode", "none", "up")
 
 
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
