@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+from email.message import Message
 
-from aiohttp import BodyPartReader, web
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from .backends.base import Event
 from .errors import OfferError, RequestError
@@ -20,6 +23,11 @@ MAX_SESSION_BYTES = 262_144
 MAX_BODY_BYTES = MAX_OFFER_BYTES + MAX_SESSION_BYTES
 MAX_PARTS = 4
 BODY_TIMEOUT_S = 5.0
+
+_PART_NAME = re.compile(rb'(?i)\r\ncontent-disposition:[^\r\n]*?[; ]name="?([a-z_]{1,32})"?')
+_PART_ENCODING = re.compile(
+    rb"(?i)\r\ncontent-(?:transfer-)?encoding: *(?!identity|binary|8bit|7bit)"
+)
 
 
 async def read_offer_body(request: web.Request) -> tuple[str, Event]:
@@ -48,23 +56,23 @@ async def read_offer_body(request: web.Request) -> tuple[str, Event]:
 
 
 async def read_bounded(request: web.Request, limit_bytes: int) -> bytes:
-    """The body as it came, at most `limit_bytes`; 413, 415 or 408 otherwise."""
+    """The body as it came, at most `limit_bytes`; RequestError 400, 408, 413 or 415 otherwise."""
     if request.headers.get("Content-Encoding", "identity") != "identity":
         raise RequestError(415, "unsupported_media_type", "The body must not be compressed.")
     if request.content_length is not None and request.content_length > limit_bytes:
         raise too_large(limit_bytes)
-    chunks: list[bytes] = []
-    size_bytes = 0
+    body = bytearray()
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
             while chunk := await request.content.readany():
-                size_bytes += len(chunk)
-                if size_bytes > limit_bytes:
+                body += chunk
+                if len(body) > limit_bytes:
                     raise too_large(limit_bytes)
-                chunks.append(chunk)
     except TimeoutError:
         raise RequestError(408, "request_timeout", "The body did not arrive in time.") from None
-    return b"".join(chunks)
+    except (ConnectionError, web.RequestPayloadError, HttpProcessingError):
+        raise RequestError(400, "invalid_request", "The body ended too early.") from None
+    return bytes(body)
 
 
 def too_large(limit_bytes: int) -> RequestError:
@@ -74,39 +82,40 @@ def too_large(limit_bytes: int) -> RequestError:
 
 async def _read_form(request: web.Request) -> tuple[str, Event]:
     """OpenAI's unified interface: part `sdp`, part `session` with JSON."""
-    if request.headers.get("Content-Encoding", "identity") != "identity":
-        raise RequestError(415, "unsupported_media_type", "The body must not be compressed.")
-    if request.content_length is not None and request.content_length > MAX_BODY_BYTES:
-        raise too_large(MAX_BODY_BYTES)
-    parts: dict[str, bytes] = {}
-    try:
-        async with asyncio.timeout(BODY_TIMEOUT_S):
-            reader = await request.multipart()
-            for _ in range(MAX_PARTS):
-                part = await reader.next()
-                if part is None:
-                    break
-                if not isinstance(part, BodyPartReader) or part.name not in ("sdp", "session"):
-                    raise RequestError(400, "invalid_form", "The form has an unknown part.")
-                parts[part.name] = await _read_part(part)
-    except TimeoutError:
-        raise RequestError(408, "request_timeout", "The body did not arrive in time.") from None
-    except (ValueError, AssertionError, KeyError) as error:
-        raise RequestError(400, "invalid_form", "The multipart form is malformed.") from error
+    parts = _split_form(
+        request.headers["Content-Type"], await read_bounded(request, MAX_BODY_BYTES)
+    )
     if "sdp" not in parts:
         raise RequestError(400, "invalid_form", "The form has no part `sdp`.", param="sdp")
     session = _json(parts["session"], "Part `session`") if "session" in parts else {}
     return _decode(parts["sdp"]), session
 
 
-async def _read_part(part: BodyPartReader) -> bytes:
-    limit_bytes = MAX_OFFER_BYTES if part.name == "sdp" else MAX_SESSION_BYTES
-    content = bytearray()
-    while chunk := await part.read_chunk():
-        content += chunk
-        if len(content) > limit_bytes:
-            raise too_large(limit_bytes)
-    return bytes(content)
+def _split_form(content_type: str, body: bytes) -> dict[str, bytes]:
+    """The parts of a multipart form by name (RFC 7578), in one pass over the body."""
+    header = Message()
+    header["Content-Type"] = content_type
+    boundary = header.get_boundary()
+    if not boundary:
+        raise _invalid_form("has no boundary")
+    delimiter = b"\r\n--" + boundary.encode("latin-1", "replace")
+    _, *pieces = (b"\r\n" + body).split(delimiter, MAX_PARTS + 1)
+    if len(pieces) < 2 or not pieces[-1].startswith(b"--"):
+        raise _invalid_form(f"is malformed, or has over {MAX_PARTS} parts")
+    parts: dict[str, bytes] = {}
+    for piece in pieces[:-1]:
+        head, blank, content = piece.partition(b"\r\n\r\n")
+        name = _PART_NAME.search(head)
+        if not blank or name is None:
+            raise _invalid_form("has a part without a name")
+        if _PART_ENCODING.search(head):
+            raise _invalid_form("has an encoded part")
+        parts[name[1].decode("latin-1")] = content
+    return parts
+
+
+def _invalid_form(what: str) -> RequestError:
+    return RequestError(400, "invalid_form", f"The multipart form {what}.")
 
 
 def _decode(raw: bytes) -> str:

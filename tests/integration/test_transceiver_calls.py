@@ -299,6 +299,20 @@ BAD: dict[str, tuple[str, bytes, int]] = {
         "multipart/form-data; boundary=x",
         b'--x\r\nContent-Disposition: form-data; name="evil"\r\n\r\n1\r\n--x--\r\n', 400,
     ),
+    "a form without an end": (
+        "multipart/form-data; boundary=x",
+        b'--x\r\nContent-Disposition: form-data; name="sdp"\r\n\r\n' + CHROMIUM.encode(), 400,
+    ),
+    "a form of many parts": (
+        "multipart/form-data; boundary=x",
+        b'--x\r\nContent-Disposition: form-data; name="sdp"\r\n\r\nv=0\r\n' * 2_000 + b"--x--",
+        400,
+    ),
+    "a form with an encoded part": (
+        "multipart/form-data; boundary=x",
+        b'--x\r\nContent-Disposition: form-data; name="sdp"\r\nContent-Encoding: gzip\r\n\r\n1\r\n--x--',
+        400,
+    ),
     "a form without sdp": (
         "multipart/form-data; boundary=x",
         b'--x\r\nContent-Disposition: form-data; name="session"\r\n\r\n{}\r\n--x--\r\n', 400,
@@ -332,6 +346,22 @@ async def test_bad_offers_get_a_clear_error_at_once(
         if key[0] == "transceiver_offers_refused_total"
     ]
     assert sum(refused) == 1
+
+
+async def test_a_client_that_goes_away_in_its_body_is_no_fault(server: Process, base: str) -> None:
+    host, _, port = server.listening("http")[0].rpartition(":")
+    head = b"POST /v1/realtime/calls HTTP/1.1\r\nHost: x\r\nContent-Type: application/sdp\r\n"
+    for rest in (
+        b"Content-Length: 900\r\n\r\nv=0",
+        b"Transfer-Encoding: chunked\r\n\r\n5\r\nv=0\r\n\r\nzz\r\n",
+    ):
+        _, writer = await asyncio.open_connection(host, int(port))
+        writer.write(head + rest)
+        await writer.drain()
+        await asyncio.sleep(0.1)
+        writer.close()
+    await asyncio.sleep(0.2)
+    assert not server.events("request_failed")
 
 
 @pytest.mark.parametrize(
