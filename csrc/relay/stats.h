@@ -31,17 +31,22 @@ enum vr_side {
     X(TOKEN_UNKNOWN_KEY, "token_unknown_key", "sealed under a key that the keyring lacks")         \
     X(TOKEN_FORGED, "token_forged", "the token's MAC does not hold")                               \
     X(CLUSTER_UNKNOWN, "cluster_unknown", "a token of a cluster to which there is no route")       \
-    X(TRANSCEIVER_NOT_ALLOWED, "transceiver_not_allowed", "the address is not in --allow-transceiver") \
+    X(TRANSCEIVER_NOT_ALLOWED, "transceiver_not_allowed",                                          \
+      "the transceiver is not in --allow-transceiver")                                             \
     X(NO_FLOW, "no_flow", "not a check, and no flow is known for it")                              \
     X(HALF_OPEN, "half_open", "nothing but checks passes before the first success")                \
-    X(CAP_TOKEN_FLOWS_RATE, "cap_token_flows_rate", "too many new flow keys a second for one token") \
-    X(CAP_TOKEN_FLOWS, "cap_token_flows", "too many established flow keys for one token")          \
-    X(CAP_FLOW_CHECKS, "cap_flow_checks", "too many checks a second on one flow")                  \
-    X(CAP_TRANSCEIVER_FLOWS, "cap_transceiver_flows", "too many new flow keys a second for one transceiver") \
-    X(CAP_SOURCE_UNANSWERED, "cap_source_unanswered", "too many unanswered first packets of one address") \
+    X(CAP_TOKEN_FLOWS_RATE, "cap_token_flows_rate",                                                \
+      "too many new flow keys of a token in a second")                                             \
+    X(CAP_TOKEN_FLOWS, "cap_token_flows", "too many established flow keys of a token")             \
+    X(CAP_FLOW_CHECKS, "cap_flow_checks", "too many checks of a flow in a second")                 \
+    X(CAP_TRANSCEIVER_FLOWS, "cap_transceiver_flows",                                              \
+      "too many new flow keys of a transceiver in a second")                                       \
+    X(CAP_SOURCE_UNANSWERED, "cap_source_unanswered",                                              \
+      "too many unanswered first packets of an address")                                           \
     X(TABLE_FULL, "table_full", "no room for an established flow in its buckets")                  \
-    X(SPP_MALFORMED, "spp_malformed", "from the internal side without a good SPP header")          \
-    X(SENDER_NOT_OWNER, "sender_not_owner", "from the internal side, not from an owner of the flow") \
+    X(SPP_MALFORMED, "spp_malformed", "from inside or the backbone, without a good SPP header")    \
+    X(SENDER_NOT_OWNER, "sender_not_owner",                                                        \
+      "from the internal side, not from an owner of the flow")                                     \
     X(RESPONSE_UNMATCHED, "response_unmatched", "a Binding response to no remembered check")       \
     X(BACKBONE_PEER, "backbone_peer", "on the backbone, not from --backbone-allow")                \
     X(BACKBONE_LOOP, "backbone_loop", "came over the backbone and would leave over it again")      \
@@ -66,9 +71,9 @@ struct vr_side_stats {
 };
 
 struct vr_stats {
-    uint64_t progress;     /* loop iterations; stale = hung */
-    uint64_t progress_ns;  /* CLOCK_MONOTONIC of the last iteration */
-    uint64_t worker_pid;   /* who writes here */
+    uint64_t progress;    /* loop iterations; stale = hung */
+    uint64_t progress_ns; /* CLOCK_MONOTONIC of the last iteration */
+    uint64_t worker_pid;  /* who writes here */
     struct vr_side_stats side[VR_SIDES];
     uint64_t drop[VR_DROPS];
     uint64_t kernel_drops;        /* SO_RXQ_OVFL, summed over the sockets */

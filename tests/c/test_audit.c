@@ -3,7 +3,9 @@
 #include "relay/audit.h"
 #include "relay/flow.h"
 
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 
 static struct vr_table table;
 static void *memory;
@@ -135,6 +137,74 @@ TEST(any_memory_can_be_read) { /* and read-only: nothing here writes */
         vr_table_count(&table, counts);
         CHECK(counts[0] + counts[1] > 100);
     }
+    munmap(memory, memory_bytes);
+}
+
+/* Owners and paths that are made of one byte, repeated: a torn one shows. */
+static struct vr_claim claim_of(uint8_t byte) {
+    struct vr_claim claim;
+    memset(&claim, byte, sizeof claim);
+    return claim;
+}
+
+/* Changes flows as fast as it can until it is killed. */
+static void write_for_ever(void) {
+    for (uint32_t turn = 0;; turn++) {
+        uint8_t i = (uint8_t)(turn * 2654435761u >> 27); /* 32 flows */
+        struct vr_flow_key key = {{{i}, 7}, {{9}, 9}};
+        uint64_t hash = vr_flow_hash(&table, &key);
+        uint32_t slot = vr_flow_find(&table, VR_POOL_ESTABLISHED, &key, hash);
+        struct vr_claim claim = claim_of((uint8_t)turn);
+        struct vr_path path;
+        memset(&path, (int)turn, sizeof path);
+        if (slot == VR_NO_SLOT)
+            slot = insert(VR_POOL_ESTABLISHED, i, 0);
+        vr_flow_set_owner(&table, slot, turn >> 8 & 1, &claim, turn);
+        vr_flow_set_path(&table, slot, &path);
+        if (turn % 16 == 0)
+            vr_flow_remove(&table, slot);
+    }
+}
+
+static bool is_one_byte(const void *data, size_t bytes) {
+    const uint8_t *p = data;
+    return memcmp(p, p + 1, bytes - 1) == 0;
+}
+
+TEST(a_reader_beside_a_writer_sees_nothing_torn) {
+    open_table();
+    munmap(memory, memory_bytes);
+    memory = mmap(NULL, memory_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    vr_table_format(memory, memory_bytes, 100, (const uint8_t *)"0123456789abcdef");
+    vr_table_attach(&table, memory, memory_bytes);
+    pid_t writer = fork();
+    if (writer == 0) {
+        vr_table_take(&table);
+        write_for_ever();
+    }
+    unsigned owners = 0, paths = 0, tokens = 0;
+    for (unsigned round = 0; round < 30000 || owners < 10000; round++) {
+        struct vr_flow flow;
+        struct vr_flow_rest rest;
+        if (!vr_flow_read(&table, round % table.first_slot[VR_POOL_HALF_OPEN], &flow, &rest))
+            continue;
+        for (unsigned i = 0; i < VR_FLOW_OWNERS; i++) {
+            static const struct vr_addr none;
+            const struct vr_owner *owner = &flow.half[i].owner;
+            if (!(flow.valid >> i & 1))
+                continue;
+            owners++; /* one that insert() made, or a whole one */
+            CHECK(is_one_byte(owner, sizeof *owner) || vr_addr_equal(&owner->address, &none));
+            tokens += rest.token[i].sealed[0] != 0;
+            CHECK(is_one_byte(rest.token[i].sealed, VR_TOKEN_BYTES));
+        }
+        paths += (flow.valid & VR_VALID_PATH) != 0;
+        if (flow.valid & VR_VALID_PATH)
+            CHECK(is_one_byte(&rest.path, sizeof rest.path) || rest.path.listen == 3);
+    }
+    CHECK(owners > 1000 && paths > 1000 && tokens > 1000);
+    kill(writer, SIGKILL);
+    waitpid(writer, NULL, 0);
     munmap(memory, memory_bytes);
 }
 

@@ -2,6 +2,10 @@
 #include "forward_check.h"
 #include "relay/forward.h"
 
+/* From the sanitizers' runtime, whose header not every compiler installs. */
+int __sanitizer_install_malloc_and_free_hooks(void (*on_malloc)(const volatile void *, size_t),
+                                              void (*on_free)(const volatile void *));
+
 static struct bench b;
 
 TEST(a_check_is_routed_by_its_token) {
@@ -355,5 +359,39 @@ TEST(prefetch_changes_no_verdict_in_any_order) {
                 check_went_up(&b, transceiver(owner[which]), client(which + 1), 172);
         }
     }
+    bench_close(&b);
+}
+
+/* --- nothing is allocated --- */
+
+static unsigned allocations;
+
+static void count_malloc(const volatile void *memory, size_t bytes) {
+    (void)memory;
+    (void)bytes;
+    allocations++;
+}
+static void count_free(const volatile void *memory) {
+    (void)memory;
+}
+
+TEST(no_datagram_allocates) {
+    bench_open(&b);
+    struct ufrag ufrags[3] = {ufrag_of(&b, 1, 7, 0), ufrag_of(&b, 1, 8, 0), ufrag_of(&b, 2, 7, 0)};
+    CHECK(__sanitizer_install_malloc_and_free_hooks(count_malloc, count_free) > 0);
+    allocations = 0;
+    for (unsigned i = 0; i < 3000; i++) {
+        send_public(&b, client(i % 200), check_of(ufrags[i % 3], i));
+        send_public(&b, client(i % 200), check_of((struct ufrag){{0}}, i));
+        send_internal(&b, i % 3 < 2 ? transceiver(7 + i % 3) : far_relay(1), client(i % 200),
+                      i % 5 ? success_of(i) : error_of(i));
+        send_public(&b, client(i % 200), rtp());
+        send_internal(&b, transceiver(7), client(i % 200), dtls());
+        send_backbone(&b, far_relay(1), client(i % 200), rtp());
+        vr_forward_sweep(b.forwarder, b.now_ns);
+        wait_ms(&b, 400);
+    }
+    CHECK_EQ(allocations, 0);
+    CHECK(b.stats.flows_promoted > 10 && b.stats.flows_expired > 0);
     bench_close(&b);
 }
