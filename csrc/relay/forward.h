@@ -98,7 +98,8 @@ bool vr_forward_key(const struct vr_ingress *in, struct vr_flow_key *key);
 /* What the cache holds for the flow of the parked datagram `in`: `count` tokens as text. They
  * are opened and checked like tokens from the wire; those that hold make the flow provisional: both
  * directions pass, for 10 s, or until a success establishes it. What came over the backbone gets no
- * owner in another cluster (rule 7). Returns how many tokens held; an established flow stays as is. */
+ * owner in another cluster (rule 7). Returns how many owners they name; an established flow stays as
+ * it is. */
 struct vr_cached_token {
     const uint8_t *chars;
     size_t bytes;

@@ -199,10 +199,13 @@ unsigned vr_forward_recover(struct vr_forwarder *forwarder, const struct vr_ingr
     if (in->side == VR_SIDE_INTERNAL || !vr_forward_key(in, &arrival.at.key))
         return 0;
     arrival.at.hash = vr_flow_hash(forwarder->table, &arrival.at.key);
-    for (unsigned i = 0; i < count && owners < VR_FLOW_OWNERS; i++)
-        if (open_token(forwarder, &arrival, tokens[i].chars, tokens[i].bytes, &owner[owners]) ==
-            VR_DROPS)
+    for (unsigned i = 0; i < count && owners < VR_FLOW_OWNERS; i++) {
+        struct vr_transaction *found = &owner[owners];
+        if (open_token(forwarder, &arrival, tokens[i].chars, tokens[i].bytes, found) == VR_DROPS &&
+            (owners == 0 ||
+             memcmp(&found->claim.owner, &owner[0].claim.owner, sizeof found->claim.owner) != 0))
             owners++;
+    }
     if (owners == 0 ||
         vr_tracker_find(&forwarder->tracker, VR_POOL_ESTABLISHED, &arrival.at) != VR_NO_SLOT)
         return owners;

@@ -76,6 +76,20 @@ TEST(it_has_two_owners_at_most) {
     bench_close(&b);
 }
 
+TEST(two_tokens_of_one_transceiver_are_one_owner) {
+    open_with_cache();
+    struct ufrag ufrags[3] = {ufrag_of(&b, 1, 7, 0), ufrag_of(&b, 1, 7, 1), ufrag_of(&b, 1, 8, 0)};
+    CHECK_EQ(recover(VR_SIDE_PUBLIC, 2, ufrags), 1);
+    check_sound(&b);
+    send_public(&b, client(1), rtp());
+    check_went_up(&b, transceiver(7), client(1), 172);
+    wait_ms(&b, VR_PROVISIONAL_MS);
+    CHECK_EQ(recover(VR_SIDE_PUBLIC, 3, ufrags), 2);
+    send_public(&b, client(1), rtp());
+    check_went_to_both(&b, transceiver(7), transceiver(8));
+    bench_close(&b);
+}
+
 TEST(it_ends_after_10_s_without_a_success) {
     open_with_cache();
     struct ufrag ufrag = ufrag_of(&b, 1, 7, 0);
