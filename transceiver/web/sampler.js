@@ -17,7 +17,7 @@ export class Sampler {
     const pair = selectedPair(reports);
     const rate = (name) => perSecond(counters, before, name);
     return {
-      rttMs: toMs(pair.pair?.currentRoundTripTime) ?? toMs(counters.remoteRtt) ?? server?.rtt_ms ?? null,
+      rttMs: finest(toMs(pair.pair?.currentRoundTripTime), toMs(counters.remoteRtt), server?.rtt_ms ?? null),
       lossUp: counters.lossUp ?? server?.loss ?? null,
       lossDown: lossOf(counters, before),
       packetsIn: rate("packetsReceived"),
@@ -115,6 +115,11 @@ function bufferOf(now, before) {
 
 function concealedOf(now, before) {
   return ratio(difference(now, before, "concealedSamples"), difference(now, before, "totalSamples"));
+}
+
+/** Browsers tell whole milliseconds, so on a short way theirs is 0 and the next source knows better. */
+function finest(...values) {
+  return values.find((value) => value > 0) ?? values.find((value) => value !== null) ?? null;
 }
 
 function kbit(bytesPerSecond) {
