@@ -225,7 +225,8 @@ class Link:
 
     def __enter__(self) -> Link:
         self._process = subprocess.Popen(
-            [sys.executable, __file__, json.dumps(self._setup)],
+            # -P: the modules beside this file must not stand in for the standard library's.
+            [sys.executable, "-P", __file__, json.dumps(self._setup)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

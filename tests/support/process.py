@@ -11,12 +11,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from signal import SIGKILL, SIGTERM, Signals
 from types import TracebackType
 from typing import Any
 
@@ -147,9 +147,11 @@ class Process:
         except subprocess.TimeoutExpired:
             raise ProcessError(f"still running after {timeout_s} s\n{self.tail()}") from None
 
-    def stop(
-        self, signum: signal.Signals = signal.SIGTERM, timeout_s: float = STOP_TIMEOUT_S
-    ) -> int:
+    def signal(self, signum: Signals) -> None:
+        """Signal the program itself."""
+        self._popen.send_signal(signum)
+
+    def stop(self, signum: Signals = SIGTERM, timeout_s: float = STOP_TIMEOUT_S) -> int:
         """Signal the program, wait for its end, and return its exit status."""
         if self.returncode is None:
             self._popen.send_signal(signum)
@@ -159,7 +161,7 @@ class Process:
         """End the program and whatever is left of its session, at once."""
         for pid in session_members(self._popen.pid):
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, SIGKILL)
         self._popen.wait()
 
     def tail(self) -> str:

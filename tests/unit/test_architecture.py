@@ -158,9 +158,7 @@ def test_c_outside_the_io_files_is_pure(path: Path) -> None:
     for number, line in enumerate(strip_comments(path.read_text()).splitlines(), 1):
         if match := IMPURE_CALLS.search(line):
             wrong.append(f"line {number}: {match[1]}()")
-    assert not wrong, (
-        "pure C has no syscall, no clock, no output; only the files of IO_FILES do"
-    )
+    assert not wrong, "pure C has no syscall, no clock, no output; only the files of IO_FILES do"
 
 
 @pytest.mark.parametrize("path", c_files(), ids=lambda path: str(path.relative_to(ROOT / "csrc")))
