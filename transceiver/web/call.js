@@ -19,7 +19,6 @@ const FIRST_AUDIO_GIVE_UP_MS = 20_000;
 export const MOMENTS = ["offer", "answer", "ice", "dtls", "channel", "first_audio_in", "first_audio_out"];
 
 export class Call extends EventTarget {
-  #abort = new AbortController();
   #pc = null;
   #channel = null;
   #timers = new Set();
@@ -82,14 +81,14 @@ export class Call extends EventTarget {
     this.offerMs = this.#offeredAt - began;
     this.#mark("offer", 0);
     const [placed] = await Promise.all([
-      placeCall(this.callsUrl, offer.sdp, this.#abort.signal),
+      placeCall(this.callsUrl, offer.sdp),
       pc.setLocalDescription(offer),
     ]);
     this.url = placed.url;
     this.id = placed.id;
     this.serverMs = placed.serverMs;
     if (this.#ended) {
-      endCall(this.url);
+      endCall(this.url); // cancelled meanwhile: only now is it known what to end
       return;
     }
     this.#mark("answer");
@@ -189,7 +188,6 @@ export class Call extends EventTarget {
   #end(cause, detail = null) {
     if (this.#ended) return;
     this.#ended = true;
-    this.#abort.abort();
     for (const timer of this.#timers) clearInterval(timer);
     this.source.stop();
     const close = () => {

@@ -22,14 +22,10 @@ export class Sampler {
       lossDown: lossOf(counters, before),
       packetsIn: rate("packetsReceived"),
       packetsOut: rate("packetsSent"),
-      kbitIn: kbit(rate("bytesReceived")),
-      kbitOut: kbit(rate("bytesSent")),
       jitterMs: toMs(counters.jitter),
       bufferMs: bufferOf(counters, before),
       concealed: concealedOf(counters, before),
       codec: counters.codec,
-      audioEnergy: counters.totalAudioEnergy,
-      packetsReceivedTotal: counters.packetsReceived,
       local: pair.local,
       remote: pair.remote,
     };
@@ -68,15 +64,12 @@ function countersOf(reports) {
     at: inbound.timestamp ?? outbound.timestamp ?? 0,
     packetsReceived: inbound.packetsReceived ?? null,
     packetsLost: inbound.packetsLost ?? null,
-    bytesReceived: inbound.bytesReceived ?? null,
     packetsSent: outbound.packetsSent ?? null,
-    bytesSent: outbound.bytesSent ?? null,
     jitter: inbound.jitter ?? null,
     bufferDelay: inbound.jitterBufferDelay ?? null,
     bufferEmitted: inbound.jitterBufferEmittedCount ?? null,
     concealedSamples: inbound.concealedSamples ?? null,
     totalSamples: inbound.totalSamplesReceived ?? null,
-    totalAudioEnergy: inbound.totalAudioEnergy ?? null,
     remoteRtt: remote.roundTripTime ?? null,
     lossUp: remote.fractionLost ?? null,
     codec: codec ? codecName(codec) : null,
@@ -120,10 +113,6 @@ function concealedOf(now, before) {
 /** Browsers tell whole milliseconds, so on a short way theirs is 0 and the next source knows better. */
 function finest(...values) {
   return values.find((value) => value > 0) ?? values.find((value) => value !== null) ?? null;
-}
-
-function kbit(bytesPerSecond) {
-  return bytesPerSecond === null ? null : (bytesPerSecond * 8) / 1000;
 }
 
 function toMs(seconds) {

@@ -32,12 +32,12 @@ export async function loadConfig() {
  * `url` is the call's own address for hang-up and statistics (null when the server named none), `serverMs` what the
  * server says it spent (Server-Timing), else null.
  */
-export async function placeCall(callsUrl, offer, signal) {
+export async function placeCall(callsUrl, offer) {
   const response = await request(callsUrl, {
     method: "POST",
     headers: { "Content-Type": "application/sdp", Accept: "application/sdp" },
     body: offer,
-    signal: AbortSignal.any([signal, AbortSignal.timeout(ANSWER_TIMEOUT_MS)]),
+    signal: AbortSignal.timeout(ANSWER_TIMEOUT_MS),
   });
   const location = response.headers.get("Location");
   const url = location ? new URL(location, response.url).href : null;
@@ -71,7 +71,6 @@ async function request(url, options) {
   try {
     response = await fetch(url, options);
   } catch (error) {
-    if (error.name === "AbortError") throw error;
     if (error.name === "TimeoutError") throw new SignalingError("The server took too long to answer.");
     throw new SignalingError("The server could not be reached.");
   }
