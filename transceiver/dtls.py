@@ -1,7 +1,7 @@
 """DTLS, SRTP and SCTP of one call: aiortc's parts, driven without its peer connection.
 
-1. This is the only file that knows a private name of aiortc. The versions are pinned and the
-   names asserted at import, so an upgrade fails at start and not in a call.
+1. This is the only file that knows a private name of aiortc, hence its length. The versions are
+   pinned and the names asserted at import, so an upgrade fails at start and not in a call.
 2. Nothing here waits: datagrams go in, datagrams go out through `send`, time is an argument.
    aiortc's coroutines never suspend on this transport, so they are run to their end in place.
 3. `receive` and `unprotect` tell whether the packet was authentic, for the rules of the socket.
@@ -28,6 +28,7 @@ from OpenSSL import SSL
 
 from .media import SrtpKeys
 from .offer import Fingerprint
+from .records import MAX_DATAGRAM_BYTES, PROTECTED_RECORD_BYTES, split_records
 from .sctp_check import is_readable
 
 # As DTLS client we meet certificates of both kinds: aiortc's own list would refuse RSA ones.
@@ -37,7 +38,6 @@ CIPHERS = (
     b"ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305:"
     b"ECDHE-ECDSA-AES128-SHA:ECDHE-RSA-AES128-SHA"
 )
-MAX_DATAGRAM_BYTES = 1_200
 HANDSHAKE_DEADLINE_S = 10.0
 EARLY_RESEND_S = 0.15
 
@@ -46,8 +46,6 @@ MAX_STREAMS = 16
 MAX_WAITING_CHUNKS = 1_024
 MAX_SEND_BACKLOG_BYTES = 4 * 1_048_576
 
-_RECORD_HEADER_BYTES = 13  # RFC 6347 4.1
-_DTLS_OVERHEAD_BYTES = _RECORD_HEADER_BYTES + 8 + 16  # explicit nonce and tag of AES-GCM
 _SCTP_HEADERS_BYTES = 12 + 16  # common header, DATA chunk header (RFC 9260 3)
 
 _PROFILE_NUMBERS = {  # RFC 5764 4.1.2, RFC 7714 14.2
@@ -57,13 +55,21 @@ _PROFILE_NUMBERS = {  # RFC 5764 4.1.2, RFC 7714 14.2
 }
 
 _PINNED = {"aiortc": "1.16.0", "aioice": "0.13.0"}
-_PRIVATE_NAMES: tuple[tuple[object, tuple[str, ...]], ...] = (
+_PRIVATE_NAMES: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (RTCCertificate, ("_create_ssl_context",)),
     (RTCDtlsTransport, ("_setup_srtp", "_set_role", "_set_state", "_send_data")),
     (RTCSctpTransport, ("_handle_data", "_receive", "_set_state")),
     (rtcdtlstransport, ("SRTP_PROFILES", "certificate_digest")),
     (rtcsctptransport, ("USERDATA_MAX_LENGTH", "SCTP_RTO_MIN", "WEBRTC_DCEP")),
 )
+_PRIVATE_ATTRIBUTES: tuple[tuple[Any, tuple[str, ...]], ...] = (
+    (RTCDtlsTransport, ("_ssl", "_state", "_role", "_rx_srtp", "_tx_srtp", "_data_receiver")),
+    (
+        RTCSctpTransport,
+        ("_rto", "_association_state", "_advertised_rwnd", "_inbound_streams", "_sack_misordered",
+         "_data_channels"),
+    ),
+)  # fmt: skip
 
 
 def _assert_aiortc() -> None:
@@ -74,13 +80,17 @@ def _assert_aiortc() -> None:
         for name in names:
             if not hasattr(owner, name):
                 raise ImportError(f"{owner!r} has no {name}: aiortc has changed")
+    for owner, names in _PRIVATE_ATTRIBUTES:
+        for name in names:
+            if name not in owner.__init__.__code__.co_names:
+                raise ImportError(f"{owner!r} sets no {name}: aiortc has changed")
 
 
 _assert_aiortc()
 
 # A full DATA chunk of aiortc makes a 1,226-byte datagram; SPP adds 38 and tunnels eat more.
 rtcsctptransport.USERDATA_MAX_LENGTH = (
-    MAX_DATAGRAM_BYTES - _DTLS_OVERHEAD_BYTES - _SCTP_HEADERS_BYTES
+    MAX_DATAGRAM_BYTES - PROTECTED_RECORD_BYTES - _SCTP_HEADERS_BYTES
 ) & ~3
 # RFC 9260 allows less than its recommended 1 s: a lost event must not stall a conversation.
 rtcsctptransport.SCTP_RTO_MIN = 0.4  # type: ignore[assignment]
@@ -502,23 +512,6 @@ def run(coroutine: Coroutine[Any, Any, None]) -> None:
         return
     coroutine.close()
     raise RuntimeError("a coroutine of aiortc waited for something")
-
-
-def split_records(data: bytes) -> list[bytes]:
-    """Cuts DTLS records that OpenSSL wrote back to back into datagrams, each of as many whole
-    records as MAX_DATAGRAM_BYTES allows.
-    """
-    datagrams: list[bytes] = []
-    start = position = 0
-    while position + _RECORD_HEADER_BYTES <= len(data):
-        end = position + _RECORD_HEADER_BYTES + int.from_bytes(data[position + 11 : position + 13])
-        if end - start > MAX_DATAGRAM_BYTES and position > start:
-            datagrams.append(data[start:position])
-            start = position
-        position = end
-    if start < len(data):
-        datagrams.append(data[start:])
-    return datagrams
 
 
 def _reason(error: SSL.Error) -> str:

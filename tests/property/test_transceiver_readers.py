@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from relay.wire.address import Endpoint
 from relay.wire.spp import FlowKey
 from tests.unit.transceiver.test_ice import PWD, REMOTE, UFRAG, check
-from transceiver.dtls import MAX_DATAGRAM_BYTES, split_records
 from transceiver.ice import IceAgent, Source
+from transceiver.records import MAX_DATAGRAM_BYTES, split_records
 from transceiver.rtp import RtpPacket, read_rtcp, read_rtp, write_rtp
 from transceiver.sctp_check import is_readable
 

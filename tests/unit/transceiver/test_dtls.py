@@ -20,15 +20,14 @@ from OpenSSL import SSL
 from transceiver.dtls import (
     EARLY_RESEND_S,
     HANDSHAKE_DEADLINE_S,
-    MAX_DATAGRAM_BYTES,
     MAX_SSRCS,
     Dtls,
     Identity,
     Phase,
     Sctp,
-    split_records,
 )
 from transceiver.offer import Fingerprint
+from transceiver.records import MAX_DATAGRAM_BYTES, split_records
 from transceiver.rtp import RtpPacket, write_rtp
 
 SERVER_SIDE, CLIENT_SIDE = Identity.generate(), Identity.generate()
