@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-enum { RATED_MIN = 4096, RATED_SHARE = 2 };
+enum { KEYS_MIN = 4096 };
 
 struct vr_caps {
     struct vr_limits limits;
@@ -15,16 +15,15 @@ struct vr_caps {
     struct vr_tally *unanswered;  /* by source */
 };
 
-struct vr_caps *vr_caps_new(const struct vr_limits *limits, uint32_t max_flows,
-                            const struct vr_hash_key *hash_key) {
+struct vr_caps *vr_caps_new(const struct vr_limits *limits, const struct vr_table *table) {
     struct vr_caps *caps = calloc(1, sizeof *caps);
     if (!caps)
         return NULL;
     caps->limits = *limits;
-    caps->hash_key = *hash_key;
-    caps->rate = vr_rate_new(RATED_MIN + max_flows / RATED_SHARE);
-    caps->established = vr_tally_new((size_t)RATED_MIN + max_flows);
-    caps->unanswered = vr_tally_new(RATED_MIN + max_flows / RATED_SHARE);
+    caps->hash_key = table->hash_key;
+    caps->rate = vr_rate_new(KEYS_MIN + table->max_flows / 2);
+    caps->established = vr_tally_new((size_t)KEYS_MIN + table->max_flows);
+    caps->unanswered = vr_tally_new(table->slots - table->first_slot[VR_POOL_HALF_OPEN]);
     if (!caps->rate || !caps->established || !caps->unanswered) {
         vr_caps_free(caps);
         return NULL;

@@ -27,9 +27,9 @@ struct vr_limits {
 
 struct vr_caps;
 
-/* For a worker with `max_flows` flows. NULL when memory is not to be had. */
-struct vr_caps *vr_caps_new(const struct vr_limits *limits, uint32_t max_flows,
-                            const struct vr_hash_key *hash_key);
+/* For the writer of `table`, whose hash key and sizes are taken; 20 bytes a flow. NULL when memory is
+ * not to be had. */
+struct vr_caps *vr_caps_new(const struct vr_limits *limits, const struct vr_table *table);
 void vr_caps_free(struct vr_caps *caps);
 void vr_caps_configure(struct vr_caps *caps, const struct vr_limits *limits);
 

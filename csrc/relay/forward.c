@@ -73,7 +73,7 @@ struct vr_forwarder *vr_forwarder_new(const struct vr_forward_config *config,
         return NULL;
     forwarder->table = table;
     forwarder->stats = stats;
-    forwarder->caps = vr_caps_new(&config->limits, table->max_flows, &table->hash_key);
+    forwarder->caps = vr_caps_new(&config->limits, table);
     forwarder->transactions =
         vr_transactions_new(checks_remembered(table->max_flows), &table->hash_key);
     forwarder->tracker =
