@@ -72,7 +72,7 @@ def c_files(directory: str = "csrc") -> list[Path]:
 def tracked_files() -> list[Path]:
     """What the repository holds; needs git and a work tree."""
     if shutil.which("git") is None or not (ROOT / ".git").exists():
-        pytest.skip("not a git work tree")
+        pytest.skip("git is not installed, or this is no work tree")
     listing = subprocess.run(
         ["git", "-c", f"safe.directory={ROOT}", "ls-files", "-z"],
         cwd=ROOT,
