@@ -48,15 +48,14 @@ export class Hops {
   #set(key, name, detail) {
     const hop = this.#hops[key];
     hop.name.replaceChildren(...breakable(name ?? "–"));
-    hop.detail.textContent = detail;
+    hop.detail.replaceChildren(...breakable(detail));
     hop.item.classList.toggle("known", Boolean(name));
   }
 }
 
-/** An address may be broken before its port. */
-function breakable(name) {
-  const cut = name.search(/:\d+$/);
-  return cut < 0 ? [name] : [name.slice(0, cut), document.createElement("wbr"), name.slice(cut)];
+/** An address may be broken before its port, and nowhere else if there is room for the rest. */
+function breakable(text) {
+  return text.split(/(?=:\d{2,5}\b)/).flatMap((part, index) => (index ? [document.createElement("wbr"), part] : [part]));
 }
 
 function relayDetail(remote, server) {

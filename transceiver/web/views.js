@@ -58,7 +58,8 @@ export class Views {
     this.#back.clear();
   }
 
-  config({ backend, version }) {
+  config({ backends, version }) {
+    const backend = (backends ?? [])[0];
     this.#hops.backend(backend ?? null);
     const facts = [backend && `backend ${backend}`, version && `version ${version}`];
     this.#byId("facts").textContent = facts.filter(Boolean).join(" · ");
@@ -112,7 +113,8 @@ function addFigure(list, name) {
 }
 
 function withMs(ms) {
-  return ms === null ? "–" : `${milliseconds(ms)} ms`;
+  if (ms === null) return "–";
+  return ms === 0 ? "<1 ms" : `${milliseconds(ms)} ms`;
 }
 
 function worst(...fractions) {
