@@ -42,7 +42,7 @@ MISSES_MAX = 10_000
 HIT_MEMORY_S = 1.0
 HITS_MAX = 10_000
 LOG_PAUSE_S = 30.0
-_IDLE_S = 0.5
+CHECK_PAUSE_S = 2.0
 
 LOOKUP_RESULTS = ("hit", "miss", "garbage", "remembered", "shed", "error")
 OPERATIONS = ("lookup", "write")
@@ -50,6 +50,9 @@ OPERATIONS = ("lookup", "write")
 
 class Store(Protocol):
     """Redis (relay/redis_store.py), or a test's stand-in."""
+
+    def check(self) -> None:
+        """Raise StoreError when there is trouble."""
 
     def get(self, keys: Sequence[bytes]) -> list[object]:
         """Values of keys, None where there is none. Raises StoreError."""
@@ -136,6 +139,7 @@ class FlowCache:
         self._write_store = write_store
         self._cap = RateCap(LOOKUPS_PER_S)
         self._misses = NegativeCache(MISS_MEMORY_S, MISSES_MAX)
+        self._check_at_s = 0.0
         self._hits: dict[bytes, tuple[float, tuple[bytes, ...]]] = {}
         self._waiting: dict[bytes, tuple[bytes, float]] = {}
         """Redis key to value, to be written, and when it was told."""
@@ -157,13 +161,28 @@ class FlowCache:
         poller = select.poll()
         poller.register(self._bell_fd, select.POLLIN)
         while True:
-            if poller.poll(_IDLE_S * 1000):
+            self.check(time.monotonic())
+            if poller.poll(CHECK_PAUSE_S * 1000):
                 try:
                     os.eventfd_read(self._bell_fd)
                 except BlockingIOError:
                     pass
             while self.serve(time.monotonic()):
                 pass
+
+    def check(self, now_s: float) -> None:
+        """Look how Redis is when nothing was asked for a while: a connection is then ready, and the
+        metrics are true.
+        """
+        if now_s < self._check_at_s or not self.lookup.allows(now_s):
+            return
+        self._check_at_s = now_s + CHECK_PAUSE_S
+        try:
+            self._lookup_store.check()
+        except StoreError as error:
+            self.lookup.failed(error, now_s)
+        else:
+            self.lookup.succeeded()
 
     def serve(self, now_s: float) -> bool:
         """Take what the desks have and answer what is asked; whether there was anything."""
@@ -232,6 +251,7 @@ class FlowCache:
             self.lookups["error"] += len(keys)
             return [()] * len(keys)
         self.lookup.succeeded()
+        self._check_at_s = time.monotonic() + CHECK_PAUSE_S
         values += [None] * (len(keys) - len(values))
         return [self._found(key, value) for key, value in zip(keys, values, strict=True)]
 
@@ -267,6 +287,8 @@ class FlowCache:
             return
         while batch := self._take_batch():
             values = {k: value for k, (value, told_s) in batch.items() if now_s < told_s + TTL_S}
+            if not values:
+                continue
             try:
                 self._write_store.set(values, TTL_S)
             except StoreError as error:

@@ -49,11 +49,6 @@ class Breaker:
         self._failures = 0
         self._retry_at_s = 0.0
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether the last attempt went well, or none was made."""
-        return self._failures == 0
-
     def allows(self, now_s: float) -> bool:
         """Whether to try now."""
         return self._failures == 0 or now_s >= self._retry_at_s

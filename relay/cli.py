@@ -298,7 +298,11 @@ def _serve_config(
     metavar="IP",
     help="Let other machines in: they reach this one under IP, the page by HTTPS.",
 )
-@click.option("--backend", metavar="URL", default="echo", show_default=True, help="Who answers.")
+@click.option(
+    "--backend",
+    metavar="URL",
+    help="A Realtime server (ws://… or wss://…) to answer calls; the page also offers the built-in ones.",
+)
 @log_options("warning")
 def demo(**options: Any) -> int:
     """Start relay, transceivers and a page to talk to, all on this machine."""

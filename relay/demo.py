@@ -35,6 +35,9 @@ START_LIMIT_S = 60.0
 END_LIMIT_S = 5.0
 _PR_SET_PDEATHSIG = 1
 _OWN_VARIABLES = ("RELAY_", "TRANSCEIVER_")
+_BACKEND_KEY = "TRANSCEIVER_BACKEND_KEY"
+BUILT_IN_BACKENDS = ("loopback", "echo")
+"""What the page offers besides --backend; without one, a visitor hears himself at once."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,8 @@ class DemoConfig:
     listen: HostPort
     admin: HostPort
     public_address: IPAddress | None
-    backend: str
+    backends: tuple[str, ...]
+    """Who may answer, the default first."""
     log_level: str
     log_format: LogFormat
 
@@ -60,7 +64,7 @@ def run_demo(
     listen: str | None,
     admin: str,
     public_address: str | None,
-    backend: str,
+    backend: str | None,
     log_level: str,
     log_format: LogFormat,
 ) -> int:
@@ -78,7 +82,7 @@ def run_demo(
         listen=parse_endpoint("--listen", listen) if listen else own,
         admin=parse_endpoint("--admin", admin),
         public_address=public,
-        backend=backend,
+        backends=tuple(dict.fromkeys(filter(None, (backend, *BUILT_IN_BACKENDS)))),
         log_level=log_level,
         log_format=log_format,
     )
@@ -204,7 +208,7 @@ class _Demo:
             *("--cluster", "0"),
             *("--keyring", str(self._folder / "keyring")),
             *("--ingress", f"demo={entry}"),
-            *("--backend", config.backend),
+            *(word for backend in config.backends for word in ("--backend", backend)),
             *("--drain-timeout", "0"),
             "--demo-page",
         ]
@@ -218,7 +222,11 @@ class _Demo:
         return arguments
 
     async def _start(self, name: str, arguments: list[str]) -> _Program:
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(_OWN_VARIABLES)}
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if name == _BACKEND_KEY or not name.startswith(_OWN_VARIABLES)
+        }
         logs = ["--log-level", self._config.log_level, "--log-format", "json"]
         if self._config.log_level in ("warning", "error"):
             logs[1] = "info"  # the demo itself needs the event `listening`

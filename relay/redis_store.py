@@ -1,6 +1,6 @@
 """Redis as the cache sees it: read many, write many, and a named reason when it cannot.
 
-1. No call takes longer than its timeouts; nothing is retried here.
+1. No call takes longer than twice its timeouts; whether to try again is the caller's to decide.
 2. After an error the connection is dropped: the next call connects anew, so a failover heals.
 3. An error's text never holds the URL or the password.
 """
@@ -13,9 +13,9 @@ from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
     NoPermissionError,
+    OutOfMemoryError,
     ReadOnlyError,
     RedisError,
-    ResponseError,
 )
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -26,6 +26,7 @@ CONNECT_LIMIT_S = 0.5
 _REASONS: tuple[tuple[type[Exception], str], ...] = (
     (AuthenticationError, "auth"),
     (NoPermissionError, "permission"),
+    (OutOfMemoryError, "full"),
     (ReadOnlyError, "readonly"),
     (BusyLoadingError, "loading"),
     (RedisTimeoutError, "timeout"),
@@ -33,7 +34,7 @@ _REASONS: tuple[tuple[type[Exception], str], ...] = (
     (RedisConnectionError, "connection"),
     (OSError, "connection"),
 )
-REASONS = (*dict.fromkeys(label for _, label in _REASONS), "full", "other")
+REASONS = (*dict.fromkeys(label for _, label in _REASONS), "other")
 
 
 class StoreError(Exception):
@@ -64,11 +65,21 @@ class RedisStore:
             url,
             socket_timeout=limit_s,
             socket_connect_timeout=min(limit_s, CONNECT_LIMIT_S),
-            retry=Retry(NoBackoff(), 0),
+            # Once, at once, and only when an idle connection turns out to be closed.
+            retry=Retry(NoBackoff(), 1, supported_errors=(RedisConnectionError,)),
             retry_on_timeout=False,
             protocol=2,
             single_connection_client=False,
         )
+
+    def check(self) -> None:
+        """Connect if need be, and hear that Redis is well. Raises StoreError."""
+        try:
+            self._redis.ping()
+        except NoPermissionError:
+            pass  # not for PING, but it answers
+        except (RedisError, OSError) as error:
+            raise self._failed(error) from None
 
     def get(self, keys: Sequence[bytes]) -> list[object]:
         """The values, None for those that are missing. Raises StoreError."""
@@ -80,8 +91,6 @@ class RedisStore:
 
     def set(self, values: Mapping[bytes, bytes], ttl_s: int) -> None:
         """Write all, in one round trip. Raises StoreError when one is refused."""
-        if not values:
-            return
         try:
             with self._redis.pipeline(transaction=False) as pipeline:
                 for key, value in values.items():
@@ -96,8 +105,6 @@ class RedisStore:
     def _failed(self, error: Exception) -> StoreError:
         self._redis.connection_pool.disconnect()
         detail = " ".join(str(error).split())
-        if isinstance(error, ResponseError) and "OOM" in detail:
-            return StoreError("full", detail)
         for kind, label in _REASONS:
             if isinstance(error, kind):
                 return StoreError(label, detail)

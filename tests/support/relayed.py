@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
+import select
 import socket
 import sys
 import time
@@ -66,6 +67,10 @@ class _Peer:
     def address(self) -> Endpoint:
         """Where it is bound."""
         return Endpoint.of(*self.socket.getsockname()[:2])
+
+    def is_heard_within(self, limit_s: float) -> bool:
+        """Whether a datagram comes within `limit_s`; it stays to be received."""
+        return bool(select.select([self.socket], [], [], limit_s)[0])
 
     def hears_nothing(self, for_s: float = SILENCE_S) -> bool:
         """Whether no datagram comes within `for_s`."""

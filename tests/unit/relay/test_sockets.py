@@ -44,7 +44,11 @@ def udp(address: str, port: int, *, reuse_port: bool = False) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_DGRAM)
     if reuse_port:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    sock.bind((address, port))
+    try:
+        sock.bind((address, port))
+    except OSError:
+        sock.close()
+        raise
     return sock
 
 
