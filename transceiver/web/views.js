@@ -58,8 +58,7 @@ export class Views {
     this.#back.clear();
   }
 
-  config({ backends, version }) {
-    const backend = (backends ?? [])[0];
+  config({ backends, backend = backends?.[0], version }) {
     this.#hops.backend(backend ?? null);
     const facts = [backend && `backend ${backend}`, version && `version ${version}`];
     this.#byId("facts").textContent = facts.filter(Boolean).join(" · ");
