@@ -42,7 +42,7 @@ class Servers:
             f"--run-dir={processes.directory / 'run'}",
         )  # fmt: skip
         self.transceiver: Process = processes.transceiver(
-            "serve", "--http=127.0.0.1:0", "--media=127.0.0.1:0", "--drain-timeout=0", *common,
+            "serve", "--backend=loopback", "--http=127.0.0.1:0", "--media=127.0.0.1:0", "--drain-timeout=0", *common,
             f"--ingress=here={self.relay.listening('public')[0]}",
         )  # fmt: skip
         self.base = f"http://{self.transceiver.listening('http')[0]}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -18,19 +18,24 @@ from pathlib import Path
 from aiohttp import web
 
 from . import metrics
-from .auth import Authenticator, Principal
+from .auth import SESSION_MAX_BYTES, Authenticator, Principal
+from .backends.base import Backend, Event
+from .backends.journal import merge
+from .backends.policy import restrict
 from .board import Board, Serving
-from .body import read_bounded, read_offer_body
+from .body import read_bounded, read_json, read_offer_body
 from .callid import CallIds, Owner
 from .calls import Calls
 from .errors import RequestError
+from .limits import KeyLimits, Span
 from .log import get_logger
 from .metrics import Meter
-from .offer import read_offer
+from .offer import Offer, read_offer
 from .session import Call, CallRequest
 from .siblings import Siblings, call_not_found
 
 CALLS_PATH = "/v1/realtime/calls"
+SECRETS_PATH = "/v1/realtime/client_secrets"
 RETRY_AFTER_S = 5
 MAX_PATCH_BYTES = 16_384
 
@@ -60,6 +65,11 @@ class AppParts:
     row: int
     siblings: Siblings
     auth: Authenticator
+    key_limits: KeyLimits
+    backends: Mapping[str, Backend]
+    """By name, the default first."""
+    span: Span
+    """How long any call may last."""
     max_sessions: int
     demo_dir: Path | None
     """Where the demo page lies; None without it."""
@@ -75,6 +85,8 @@ def make_public_app(parts: AppParts) -> web.Application:
         app.router.add_post(path, signaling.create)
         app.router.add_route("OPTIONS", path, _preflight)
     app.router.add_get(CALLS_PATH, _nothing)
+    app.router.add_post(SECRETS_PATH, signaling.client_secret)
+    app.router.add_route("OPTIONS", SECRETS_PATH, _preflight)
     _add_call_routes(app, signaling)
     app.router.add_get("/healthz", signaling.healthz)
     app.router.add_get("/readyz", signaling.readyz)
@@ -128,22 +140,13 @@ class _Signaling:
             )
         sdp, session = await read_offer_body(request)
         offer = read_offer(sdp)
-        if not parts.board.admit(parts.row, parts.max_sessions):
-            raise RequestError(
-                503,
-                "session_limit",
-                f"All {parts.max_sessions} sessions are taken.",
-                retry_after_s=RETRY_AFTER_S,
-            )
-        call, answer = parts.calls.open(
-            CallRequest(
-                offer=offer,
-                principal=principal,
-                session={**session, **principal.session},
-                negotiated_channel=request.query.get("dcid") == "0",
-                offered_s=offered_s,
-            )
-        )
+        backend = self._backend(request)
+        parts.key_limits.take(parts.row, principal.name, time.time())
+        try:
+            call, answer = self._open(request, offer, principal, session, backend, offered_s)
+        except BaseException:
+            parts.key_limits.release(parts.row, principal.name)
+            raise
         return web.Response(
             status=201,
             text=answer,
@@ -153,6 +156,53 @@ class _Signaling:
                 "Server-Timing": f"answer;dur={call.timeline_ms['answer']}",
             },
         )
+
+    def _open(
+        self,
+        request: web.Request,
+        offer: Offer,
+        principal: Principal,
+        session: Event,
+        backend: Backend,
+        offered_s: float,
+    ) -> tuple[Call, str]:
+        parts = self._parts
+        if not parts.board.admit(parts.row, parts.max_sessions):
+            raise RequestError(
+                503,
+                "session_limit",
+                f"All {parts.max_sessions} sessions are taken.",
+                retry_after_s=RETRY_AFTER_S,
+            )
+        # What a client secret carries holds; of what comes with the offer, only what it leaves open.
+        allowed, _ = restrict(session, principal.updatable)
+        return parts.calls.open(
+            CallRequest(
+                offer=offer,
+                principal=principal,
+                session=merge(dict(principal.session), allowed),
+                backend=backend,
+                span=parts.span.shortened(principal.max_call_s),
+                negotiated_channel=request.query.get("dcid") == "0",
+                offered_s=offered_s,
+            )
+        )
+
+    def _backend(self, request: web.Request) -> Backend:
+        backends = self._parts.backends
+        name = request.query.get("backend") or next(iter(backends))
+        backend = backends.get(name)
+        if backend is None:
+            message = f"There is no such backend; there are: {', '.join(backends)}."
+            raise RequestError(400, "unknown_backend", message, param="backend")
+        return backend
+
+    async def client_secret(self, request: web.Request) -> web.Response:
+        """POST …/client_secrets: a sealed `ek_` token for a browser."""
+        principal = self._principal(request)
+        body = await read_json(request, 2 * SESSION_MAX_BYTES)
+        made = self._parts.auth.make_client_secret(principal, body, time.time())
+        return web.json_response(made, headers={"Cache-Control": "no-store"})
 
     async def delete(self, request: web.Request) -> web.Response:
         """DELETE …/calls/{id}: WHIP's way to end a call."""

@@ -75,6 +75,12 @@ async def read_bounded(request: web.Request, limit_bytes: int) -> bytes:
     return bytes(body)
 
 
+async def read_json(request: web.Request, limit_bytes: int) -> Event:
+    """A JSON object, or an empty one for an empty body. Raises RequestError."""
+    body = await read_bounded(request, limit_bytes)
+    return _json(body, "The body") if body else {}
+
+
 def too_large(limit_bytes: int) -> RequestError:
     """413."""
     return RequestError(413, "offer_too_large", f"The body is over {limit_bytes} bytes.")

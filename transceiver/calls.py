@@ -18,7 +18,6 @@ from relay.wire.token import TokenCodec, TransceiverAddress
 
 from .answer import Candidate, Local, write_answer
 from .auth import Principal
-from .backends.base import Backend
 from .board import Board
 from .callid import CallIds, Owner
 from .dtls import Identity
@@ -69,13 +68,13 @@ class Calls:
         codec: TokenCodec,
         call_ids: CallIds,
         identity: Identity,
-        backend: Backend,
         mux: Mux,
         agent: IceAgent,
         board: Board,
         row: int,
         clock: Callable[[], float] = time.monotonic,
         engine: MediaEngine | None = None,
+        on_ended: Callable[[Call], None] = lambda call: None,
     ) -> None:
         self._place = place
         self._codec = codec
@@ -97,7 +96,6 @@ class Calls:
             agent,
             mux,
             identity,
-            backend,
             self._traffic,
             clock,
             on_stage=self._meter.reached,
@@ -105,6 +103,7 @@ class Calls:
             engine=engine,
         )
         self._engine = engine
+        self._on_ended = on_ended
 
     def __len__(self) -> int:
         """Open calls."""
@@ -201,6 +200,7 @@ class Calls:
             return
         self._calls.pop(call.call_id, None)
         self._board.release(self._row)
+        self._on_ended(call)
         self._ended[call.call_id] = Ended(
             call.principal, {**call.stats(), **self._place.about}, self._clock()
         )

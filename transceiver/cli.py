@@ -14,11 +14,14 @@ from typing import Any
 
 import click
 
-from . import config, log
+from . import backend_config, config, log
+from .backend_config import KEY_VARIABLE, BackendOptions
+from .backends.dialect import FORMATS
 from .errors import ConfigError
+from .limits import Span
 from .pool import Pool
 
-_REPEATABLE = ("ingress", "allow_relay", "ipv6_prefix")
+_REPEATABLE = ("ingress", "allow_relay", "ipv6_prefix", "backend", "backend_header")
 
 
 class _OneLine(click.Group):
@@ -121,7 +124,61 @@ def _load_file(context: click.Context, _parameter: click.Parameter, value: str |
     help="The cluster's IPv6 prefixes, as its relays have them.",
 )
 @click.option(
-    "--backend", default="echo", show_default=True, metavar="echo", help="What answers calls."
+    "--backend",
+    multiple=True,
+    metavar="echo|loopback|[NAME=]ws[s]://…",
+    help="What answers calls: the echo that takes turns (default), the user's own sound at once, or "
+    "a Realtime server. The first is the default, ?backend=NAME chooses another.",
+)
+@click.option("--backend-model", metavar="MODEL", help="Added to Realtime URLs as ?model=.")
+@click.option(
+    "--backend-key-file",
+    metavar="FILE",
+    help=f"The key of Realtime servers; without it, ${KEY_VARIABLE}.",
+)
+@click.option(
+    "--backend-header", multiple=True, metavar="'NAME: VALUE'", help="Sent to Realtime servers."
+)
+@click.option(
+    "--backend-dialect",
+    default="ga",
+    show_default=True,
+    type=click.Choice(("ga", "beta")),
+    help="The names that Realtime servers use.",
+)
+@click.option(
+    "--backend-audio",
+    default="pcm24",
+    show_default=True,
+    type=click.Choice(tuple(FORMATS)),
+    help="The sound of Realtime servers: PCM at 24 or 16 kHz, or G.711.",
+)
+@click.option(
+    "--backend-session",
+    metavar="FILE.json",
+    help="Session fields that every call starts with.",
+)
+@click.option(
+    "--api-keys",
+    metavar="FILE",
+    help="Server keys, a line each: NAME KEY [calls=N] [per_minute=N].",
+)
+@click.option(
+    "--auth-secret",
+    metavar="FILE",
+    help="Seals client secrets and call ids; the same on every server that shall take them.",
+)
+@click.option(
+    "--max-call-seconds",
+    type=click.FloatRange(0, min_open=True),
+    metavar="S",
+    help="The longest call; the client is told a minute before.",
+)
+@click.option(
+    "--idle-seconds",
+    type=click.FloatRange(0, min_open=True),
+    metavar="S",
+    help="A call without an event of either side for so long ends.",
 )
 @click.option(
     "--max-sessions",
@@ -157,7 +214,17 @@ def serve(
     allow_relay: Sequence[str],
     direct: bool,
     ipv6_prefix: Sequence[str],
-    backend: str,
+    backend: Sequence[str],
+    backend_model: str | None,
+    backend_key_file: str | None,
+    backend_header: Sequence[str],
+    backend_dialect: str,
+    backend_audio: str,
+    backend_session: str | None,
+    api_keys: str | None,
+    auth_secret: str | None,
+    max_call_seconds: float | None,
+    idle_seconds: float | None,
     max_sessions: int,
     insecure_open: bool,
     tls_cert: str | None,
@@ -170,14 +237,14 @@ def serve(
     """Serve calls: N processes, one UDP port each, one HTTP address."""
     http_at = config.read_endpoint("--http", http)
     media_at = config.read_endpoint("--media", media)
-    config.check_exposure(http_at, insecure_open=insecure_open)
+    keys, secret = config.read_auth(api_keys, auth_secret)
+    guarded = bool(keys) or secret is not None
+    config.check_exposure(http_at, guarded=guarded, insecure_open=insecure_open)
     count = config.read_workers(str(workers))
     if media_at.port + count - 1 > 65_535:
         raise ConfigError(f"--media: {media} leaves no ports for {count} processes")
     if not ingress and not direct:
         raise ConfigError("--ingress: is required: it is the address that clients send to")
-    if backend != "echo":
-        raise ConfigError("--backend: there is only `echo`")
     address, relays = config.check_media(
         media_at,
         media_advertise,
@@ -198,7 +265,16 @@ def serve(
         allowed_relays=relays,
         direct=direct,
         ipv6_prefixes=prefixes,
-        backend=backend,
+        backends=BackendOptions(
+            backend_config.read_backends(backend, backend_model),
+            backend_config.read_dialect(backend_dialect, backend_audio),
+            backend_config.read_headers(backend_key_file, backend_header),
+            backend_config.read_session(backend_session),
+        ),
+        api_keys=keys,
+        auth_secret=secret,
+        is_open=not guarded or insecure_open,
+        span=Span(max_s=max_call_seconds, idle_s=idle_seconds),
         max_sessions=max_sessions,
         demo_page=demo_page,
         tls_cert=cert,

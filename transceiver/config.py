@@ -18,7 +18,10 @@ from relay.wire.address import Endpoint
 from relay.wire.keyring import Keyring, KeyringError, generate_line
 
 from .answer import Candidate
+from .auth import ApiKey, load_api_keys, load_auth_secret
+from .backend_config import BackendOptions
 from .errors import ConfigError
+from .limits import Span
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -57,7 +60,13 @@ class TransceiverConfig:
     allowed_relays: tuple[IpNetwork, ...]
     direct: bool
     ipv6_prefixes: Mapping[int, ipaddress.IPv6Network]
-    backend: str
+    backends: BackendOptions
+    api_keys: tuple[ApiKey, ...]
+    auth_secret: bytes | None
+    is_open: bool
+    """Anybody may call."""
+    span: Span
+    """How long a call may last."""
     max_sessions: int
     demo_page: bool
     tls_cert: Path | None
@@ -169,12 +178,20 @@ def read_keyring(path: str | None, *, direct: bool) -> Keyring:
         raise ConfigError(f"--keyring: {error}") from None
 
 
-def check_exposure(http: Endpoint, *, insecure_open: bool) -> None:
+def read_auth(
+    api_keys: str | None, auth_secret: str | None
+) -> tuple[tuple[ApiKey, ...], bytes | None]:
+    """The server keys and the secret that seals client secrets; empty and None where not given."""
+    keys = load_api_keys(Path(api_keys)) if api_keys is not None else ()
+    return keys, load_auth_secret(Path(auth_secret)) if auth_secret is not None else None
+
+
+def check_exposure(http: Endpoint, *, guarded: bool, insecure_open: bool) -> None:
     """Without keys everybody may call, so only this machine may ask (design 3.7)."""
-    if not http.ip.is_loopback and not insecure_open:
+    if not http.ip.is_loopback and not guarded and not insecure_open:
         raise ConfigError(
             f"--http: {http} is not loopback and no API keys are set: anybody could place calls. "
-            "Use a loopback address, or --insecure-open if that is meant"
+            "Use --api-keys or --auth-secret, a loopback address, or --insecure-open if that is meant"
         )
 
 

@@ -2,8 +2,8 @@
 
 1. The rules of the socket (design 3.5), SRTP, reports and the clock are the engine's; this file
    brings its events to the call and its numbers to the call's stats.
-2. A backend with a `rate_hz` talks in PCM at that rate and gets the call's MediaSession as its
-   sound; one without is a pass-through: what the client sends goes back as it is.
+2. A backend with a rate talks in PCM at that rate and gets the call's MediaSession as its sound;
+   one without is a pass-through: what the client sends goes back as it is.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from relay.wire.spp import FlowKey
 
 from .answer import Local
-from .backends.base import AudioFrame, Conversation
+from .backends.base import Sound
 from .media import MediaConfig, MediaSession
 from .session import Call, CallState
 
@@ -27,7 +27,7 @@ class EngineCall(Call):
         engine = self._parts.engine
         assert engine is not None
         codec = self.offer.codec
-        rate_hz = getattr(self._parts.backend, "rate_hz", None)
+        rate_hz = self._request.backend.rate_hz
         config = MediaConfig(
             codec=codec.name.lower(),
             payload_types={codec.name.lower(): codec.payload_type},
@@ -47,11 +47,8 @@ class EngineCall(Call):
         self._follow_media()
         self._parts.engine.close(self.media)
 
-    def _converse(self) -> Conversation:
-        backend = self._parts.backend
-        if getattr(backend, "rate_hz", None) is None:
-            return backend.converse(self, self._request.session)
-        return backend.converse(self, self.media, self._request.session)  # type: ignore[call-arg,arg-type,no-any-return,unused-ignore]
+    def _sound(self) -> Sound:
+        return self.media
 
     def _has_consent(self, now_s: float) -> bool:
         return True  # the engine counts, and says when it is over
@@ -66,29 +63,19 @@ class EngineCall(Call):
     def _transmit(self, datagram: bytes) -> bool:
         return self.media.send(datagram)
 
-    def send_audio(self, frame: AudioFrame) -> None:
-        """Nothing: a pass-through has no sound of its own, a talk writes to its MediaSession."""
-
     def tick(self, now_s: float) -> None:
         """Does what is due. Call every 50 ms."""
         super().tick(now_s)
         if self.state is CallState.CONNECTED:
             self._follow_media()
-            on_wake = getattr(self._conversation, "on_wake", None)
-            if on_wake is not None:
-                on_wake(now_s)
 
     def on_sound(self, pcm: bytes) -> None:
-        """The client's next samples, for a backend that listens."""
-        listen = getattr(self._conversation, "on_sound", None)
-        if listen is not None:
-            listen(pcm)
+        """The client's next samples."""
+        self._conversation.on_sound(pcm)
 
     def on_digit(self, digit: str) -> None:
-        """The client pressed a key, for a backend that takes them."""
-        take = getattr(self._conversation, "on_digit", None)
-        if take is not None:
-            take(digit)
+        """The client pressed a key."""
+        self._conversation.on_digit(digit)
 
     def _follow_media(self) -> None:
         first_in_s, first_out_s, packets_in, packets_out = self.media.marks()

@@ -30,6 +30,7 @@ from .callid import KEY_BYTES
 from .config import TransceiverConfig
 from .dtls import Identity
 from .errors import ConfigError
+from .limits import KeyLimits
 from .log import get_logger
 from .metrics import board_names, reset_gauges
 from .mux import open_socket
@@ -43,7 +44,7 @@ WAKE_S = 0.5
 END_GRACE_S = 5.0
 MAX_RUN_DIR_BYTES = 90  # sun_path has 108 (unix(7))
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGALRM)
 
 
 @dataclass(slots=True)
@@ -65,6 +66,7 @@ class Pool:
         self._log = get_logger()
         self._slots: list[_Slot] = []
         self._board = Board(config.workers, board_names())
+        self._key_limits = KeyLimits(config.workers, config.api_keys)
         self._announced = False
 
     def run(self) -> int:
@@ -89,6 +91,7 @@ class Pool:
             identity=Identity.generate(),
             call_id_key=secrets.token_bytes(KEY_BYTES),
             board=self._board,
+            key_limits=self._key_limits,
             run_dir=run_dir,
         )
         return self._supervise(http)
@@ -130,13 +133,13 @@ class Pool:
                     processes=len(self._slots),
                     tls=self._config.tls_cert is not None,
                 )
-            got = signal.sigtimedwait(_SIGNALS, WAKE_S if self._announced else POLL_S)
-            if got is None:
+            signum = _wait_for_signal(WAKE_S if self._announced else POLL_S)
+            if signum is None:
                 continue
-            if got.si_signo == signal.SIGCHLD:
+            if signum == signal.SIGCHLD:
                 self._reap(replace=True)
             else:
-                return self._drain(got.si_signo)
+                return self._drain(signum)
 
     def _fork(self, process: int) -> None:
         slot = self._slots[process]
@@ -176,6 +179,7 @@ class Pool:
     def _bury(self, process: int, slot: _Slot, status: int, *, replace: bool) -> None:
         slot.pid = 0
         reset_gauges(self._board, process)
+        self._key_limits.forget(process)
         if not replace:
             self._board.set(process, "serving", Serving.ENDED)
             return
@@ -206,11 +210,11 @@ class Pool:
         deadline_s = time.monotonic() + self._config.drain_timeout_s + END_GRACE_S
         while any(slot.pid for slot in self._slots):
             left_s = deadline_s - time.monotonic()
-            got = signal.sigtimedwait(_SIGNALS, max(0.0, min(left_s, WAKE_S)))
-            if got is not None and got.si_signo in (signal.SIGTERM, signal.SIGINT):
+            again = _wait_for_signal(min(left_s, WAKE_S))
+            if again in (signal.SIGTERM, signal.SIGINT):
                 self._signal_all(signal.SIGKILL)
                 self._log.warning("stopped_at_once")
-                return 128 + got.si_signo
+                return 128 + again
             self._reap(replace=False)
             if left_s <= 0:
                 self._signal_all(signal.SIGKILL)
@@ -224,6 +228,17 @@ class Pool:
                     os.kill(slot.pid, signum)
                 except ProcessLookupError:
                     pass
+
+
+def _wait_for_signal(timeout_s: float) -> int | None:
+    """The next of _SIGNALS, or None when none comes in time.
+
+    CPython's sigtimedwait returns a signal that nobody sent when the process was stopped (SIGSTOP, a
+    frozen container) for longer than its time; sigwaitinfo does not.
+    """
+    signal.setitimer(signal.ITIMER_REAL, max(timeout_s, 0.001))
+    signum = signal.sigwaitinfo(_SIGNALS).si_signo
+    return None if signum == signal.SIGALRM else signum
 
 
 def _make_run_dir() -> Path:

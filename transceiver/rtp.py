@@ -12,8 +12,6 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .backends.base import AudioFrame
-
 NTP_EPOCH_S = 2_208_988_800  # 1900 to 1970
 
 _RTP = struct.Struct("!BBHII")
@@ -37,6 +35,20 @@ class RtpPacket(NamedTuple):
     """32 bits"""
     ssrc: int
     payload: bytes
+
+
+class AudioFrame(NamedTuple):
+    """One frame of the call's codec, to be passed through."""
+
+    payload: bytes
+    timestamp: int
+    """In units of the codec's clock, 32 bits, the sender's own origin."""
+    sequence: int
+    """16 bits; a gap is a loss."""
+    marker: bool
+    """First frame of a talkspurt."""
+    stream: int
+    """The sender's SSRC: another one has other origins."""
 
 
 class SenderReport(NamedTuple):

@@ -20,14 +20,17 @@ from dataclasses import dataclass
 
 from .answer import Local
 from .auth import Principal
-from .backends.base import AudioFrame, Backend, Conversation, Event
+from .backends.base import Backend, Conversation, Event, Silence, Sound
+from .backends.bridge import error_event, event_id
 from .dtls import Dtls, Identity, Phase, Sctp
 from .ice import IceAgent, IceSession, Path, Source
+from .limits import CallClock, Span
 from .log import get_logger
 from .media import MediaEngine
 from .mux import Mux
 from .offer import Codec, Offer
 from .rtp import (
+    AudioFrame,
     Outgoing,
     Received,
     ReceptionReport,
@@ -56,6 +59,8 @@ CLOSE_REASONS = (
     "event_backlog",
     "consent_expired",
     "connect_timeout",
+    "max_duration",
+    "idle",
     "backend",
     "shutdown",
 )
@@ -85,7 +90,11 @@ class CallRequest:
     offer: Offer
     principal: Principal
     session: Event
-    """The session it wants, or empty."""
+    """What its session starts with, or empty."""
+    backend: Backend
+    """Who answers."""
+    span: Span
+    """How long it may last."""
     negotiated_channel: bool
     """It has agreed on stream 0 for its events (`?dcid=0`)."""
     offered_s: float
@@ -99,7 +108,6 @@ class CallParts:
     agent: IceAgent
     mux: Mux
     identity: Identity
-    backend: Backend
     traffic: Traffic
     clock: Callable[[], float]
     """Monotonic seconds."""
@@ -125,6 +133,7 @@ class Call:
         self._parts = parts
         self._call_id = call_id
         self._request = request
+        self._clock = CallClock(request.span, request.offered_s)
         self.offer = offer
         self.principal = request.principal
         self.state = CallState.NEW
@@ -173,13 +182,14 @@ class Call:
             return False
         if not self._sctp.channel_open:
             return False
+        self._clock.active(self._parts.clock())
         if not self._sctp.send_text(json.dumps(event, separators=(",", ":"))):
             self.close("event_backlog")
             return False
         return True
 
-    def send_audio(self, frame: AudioFrame) -> None:
-        """See Line.send_audio."""
+    def pass_through(self, frame: AudioFrame) -> None:
+        """Sends a frame of the client back to it."""
         if self.state is not CallState.CONNECTED or not self.offer.sends:
             return
         now_s = self._parts.clock()
@@ -251,7 +261,7 @@ class Call:
         self._parts.traffic.packets_in += 1
         self.bytes_in += len(packet.payload)
         self.mark("first_audio_in", now_s)
-        self._conversation.on_audio(
+        self.pass_through(
             AudioFrame(
                 packet.payload, packet.timestamp, packet.sequence, packet.marker, packet.ssrc
             )
@@ -270,6 +280,8 @@ class Call:
         elif self.state is CallState.CONNECTED:
             self._find_channel(now_s)
             self._keep_alive(now_s)
+            self._conversation.on_wake(now_s)
+            self._follow_clock(now_s)
         if not self._has_consent(now_s):
             self.close("consent_expired")
 
@@ -334,7 +346,13 @@ class Call:
         self._parts.agent.close(self.ice)
 
     def _converse(self) -> Conversation:
-        return self._parts.backend.converse(self, self._request.session)
+        request = self._request
+        return request.backend.converse(
+            self, self._sound(), request.session, request.principal.updatable
+        )
+
+    def _sound(self) -> Sound:
+        return Silence()
 
     def _has_consent(self, now_s: float) -> bool:
         return self.ice.has_consent(now_s)
@@ -383,7 +401,7 @@ class Call:
         self._sctp = Sctp(
             self._dtls,
             on_channel=self._on_channel,
-            on_message=self._conversation.on_event,
+            on_message=self._on_message,
             on_end=self.close,
         )
         if self._request.negotiated_channel:
@@ -399,6 +417,25 @@ class Call:
             self._sctp_up_s = now_s
         elif now_s - self._sctp_up_s >= NEGOTIATED_CHANNEL_S:
             sctp.negotiate_channel()
+
+    def _on_message(self, message: str | bytes) -> None:
+        self._clock.active(self._parts.clock())
+        self._conversation.on_event(message)
+
+    def _follow_clock(self, now_s: float) -> None:
+        due = self._clock.due(now_s)
+        if due == "warn":
+            left_ms = round(self._clock.left_s(now_s) * 1_000)
+            warning = {"type": "session.expiring", "event_id": event_id()}
+            self.send_event({**warning, "expires_in_ms": left_ms})
+        elif due == "expired":
+            self.send_event(
+                error_event("session_expired", "The call has reached its maximum length.")
+            )
+            self.close("max_duration")
+        elif due == "idle":
+            self.send_event(error_event("session_idle", "The call had no events for too long."))
+            self.close("idle")
 
     def _on_channel(self) -> None:
         self.mark("channel", self._parts.clock())

@@ -18,6 +18,7 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
+import aiohttp
 from aiohttp import web
 
 from relay.wire.address import Endpoint
@@ -26,13 +27,18 @@ from relay.wire.token import TokenCodec, TransceiverAddress
 from .answer import Candidate
 from .app import AppParts, make_internal_app, make_public_app
 from .auth import Authenticator
+from .backends.base import Backend
 from .backends.echo import EchoBackend
+from .backends.link import LinkConfig
+from .backends.loopback import LoopbackBackend
+from .backends.realtime import RealtimeBackend, RealtimeConfig
 from .board import Board, Serving
 from .callid import CallIds, Owner
 from .calls import Calls, Place
 from .config import TransceiverConfig
 from .dtls import Identity
 from .ice import IceAgent
+from .limits import KeyLimits
 from .media import MediaEngine
 from .mux import Mux
 from .siblings import Siblings, socket_path
@@ -53,6 +59,7 @@ class PoolParts:
     identity: Identity
     call_id_key: bytes
     board: Board
+    key_limits: KeyLimits
     run_dir: Path
 
 
@@ -102,7 +109,8 @@ class _Worker:
             allowed_relays=config.allowed_relays,
             direct=config.direct,
         )
-        calls, parts = self._make_parts(mux, agent, engine)
+        http = aiohttp.ClientSession(auto_decompress=False)
+        calls, parts = self._make_parts(mux, agent, engine, http)
         runners = await self._listen(parts)
         engine.start(loop)
         ticker = asyncio.create_task(calls.run())
@@ -118,6 +126,7 @@ class _Worker:
         calls.count()
         ticker.cancel()
         engine.stop()
+        await http.close()
         await parts.siblings.close()
         for runner in runners:
             await runner.cleanup()
@@ -127,7 +136,9 @@ class _Worker:
         self._orphaned = True
         self._stop.set()
 
-    def _make_parts(self, mux: Mux, agent: IceAgent, engine: MediaEngine) -> tuple[Calls, AppParts]:
+    def _make_parts(
+        self, mux: Mux, agent: IceAgent, engine: MediaEngine, http: aiohttp.ClientSession
+    ) -> tuple[Calls, AppParts]:
         pool, config = self._pool, self._pool.config
         host, port = self._media.getsockname()[:2]
         address = TransceiverAddress(config.cluster_id, config.media_advertise, port)
@@ -140,7 +151,7 @@ class _Worker:
             "name": name,
             "addresses": [str(Endpoint(item.host, item.port)) for item in candidates],
         }
-        backend = EchoBackend()
+        backends = _make_backends(config, http)
         about: dict[str, object] = {
             "transceiver": {
                 "host": socket.gethostname(),
@@ -155,12 +166,12 @@ class _Worker:
             codec=TokenCodec(config.keyring, config.ipv6_prefixes),
             call_ids=CallIds(pool.call_id_key),
             identity=pool.identity,
-            backend=backend,
             mux=mux,
             agent=agent,
             board=pool.board,
             row=self._process,
             engine=engine,
+            on_ended=lambda call: pool.key_limits.release(self._process, call.principal.name),
         )
         parts = AppParts(
             calls=calls,
@@ -169,10 +180,15 @@ class _Worker:
             board=pool.board,
             row=self._process,
             siblings=Siblings(pool.run_dir),
-            auth=Authenticator(pool.call_id_key, is_open=True),
+            auth=Authenticator(
+                config.auth_secret or pool.call_id_key, config.api_keys, is_open=config.is_open
+            ),
+            key_limits=pool.key_limits,
+            backends=backends,
+            span=config.span,
             max_sessions=config.max_sessions,
             demo_dir=WEB_DIR if config.demo_page else None,
-            about={"backend": backend.name, "ingress": ingress},
+            about={"backends": list(backends), "ingress": ingress},
         )
         return calls, parts
 
@@ -190,6 +206,21 @@ class _Worker:
         listener = open_http(self._pool.http)
         await web.SockSite(public, listener, ssl_context=tls, backlog=HTTP_BACKLOG).start()
         return [public, internal]
+
+
+def _make_backends(config: TransceiverConfig, http: aiohttp.ClientSession) -> dict[str, Backend]:
+    """By name, the default first."""
+    options = config.backends
+    made: dict[str, Backend] = {}
+    for spec in options.specs:
+        if spec.url is not None:
+            link = LinkConfig(spec.url, options.headers)
+            made[spec.name] = RealtimeBackend(
+                RealtimeConfig(link, options.dialect, options.session), http
+            )
+        else:
+            made[spec.name] = EchoBackend() if spec.name == "echo" else LoopbackBackend()
+    return made
 
 
 async def _runner(app: web.Application) -> web.AppRunner:

@@ -25,7 +25,7 @@ OPEN = "transceiver_sessions"
 def server(module_processes: Processes) -> Process:
     """Two processes that take packets without a relay."""
     return module_processes.transceiver(
-        "serve", "--http=127.0.0.1:0", "--media=127.0.0.1:0", "--workers=2", "--direct",
+        "serve", "--backend=loopback", "--http=127.0.0.1:0", "--media=127.0.0.1:0", "--workers=2", "--direct",
         "--log-format=json", "--drain-timeout=0.5",
     )  # fmt: skip
 

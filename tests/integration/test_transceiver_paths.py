@@ -72,7 +72,7 @@ class Nat(asyncio.DatagramProtocol):
 @pytest.fixture(scope="module")
 def base(module_processes: Processes) -> str:
     server = module_processes.transceiver(
-        "serve", "--http=127.0.0.1:0", "--media=127.0.0.1:0", "--workers=1", "--direct",
+        "serve", "--backend=loopback", "--http=127.0.0.1:0", "--media=127.0.0.1:0", "--workers=1", "--direct",
         "--drain-timeout=0", "--log-format=json",
     )  # fmt: skip
     return f"http://{server.listening('http')[0]}"

@@ -27,7 +27,7 @@ def serve(processes: Processes) -> Serve:
 
     def start(*arguments: str, env: dict[str, str] | None = None) -> tuple[Process, str]:
         server = processes.transceiver(
-            "serve", "--http=127.0.0.1:0", "--media=127.0.0.1:0", "--workers=2", "--direct",
+            "serve", "--backend=loopback", "--http=127.0.0.1:0", "--media=127.0.0.1:0", "--workers=2", "--direct",
             "--log-format=json", "--drain-timeout=0.5", *arguments, env=env,
         )  # fmt: skip
         return server, f"http://{server.listening('http')[0]}"

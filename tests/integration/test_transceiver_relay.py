@@ -32,7 +32,7 @@ def relay(module_processes: Processes, tmp_path_factory: pytest.TempPathFactory)
 @pytest.fixture(scope="module")
 def base(module_processes: Processes, relay: Process) -> str:
     server = module_processes.transceiver(
-        "serve", "--http=127.0.0.1:0", "--media=127.0.0.1:0", "--workers=2", "--cluster=9",
+        "serve", "--backend=loopback", "--http=127.0.0.1:0", "--media=127.0.0.1:0", "--workers=2", "--cluster=9",
         f"--keyring={_keys(module_processes)}", f"--ingress=here={relay.listening('public')[0]}",
         "--drain-timeout=0", "--log-format=json",
     )  # fmt: skip

@@ -128,7 +128,7 @@ def check_shown(shown: Mapping[str, Any], demo: Demo) -> None:
     assert shown["hops"]["relay"] == demo.relay
     assert shown["hops"]["transceiver"].startswith("process ")
     assert shown["hops"]["browser"][0].isdigit()
-    assert shown["hops"]["backend"] == "echo"
+    assert shown["hops"]["backend"] == "loopback"
 
     assert "session.created" in shown["events"]
     assert shown["rtt"].endswith(" ms")

@@ -6,31 +6,45 @@
    once and do not raise.
 3. The call owns sound and events on the wire; the conversation owns what they say. A conversation
    that fails ends its own call (`Line.end`) and nobody else's.
-4. Audio crosses as the frames of the call's codec, as they are on the wire.
+4. Sound crosses as PCM: 16-bit little-endian mono at the backend's rate. A backend without a rate gets
+   none: its calls are passed through, packet by packet, without a codec.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterable
+from typing import Any, Protocol
 
-from ..offer import Codec
+from .playout import AudioSink
 
 Event = dict[str, Any]
 """One event of the Realtime protocol: a JSON object with a `type`."""
 
 
-class AudioFrame(NamedTuple):
-    """One frame of the call's codec."""
+class Sound(AudioSink, Protocol):
+    """What the client of one call hears."""
 
-    payload: bytes
-    timestamp: int
-    """In units of the codec's clock, 32 bits, the sender's own origin."""
-    sequence: int
-    """16 bits; a gap is a loss."""
-    marker: bool
-    """First frame of a talkspurt."""
-    stream: int
-    """The sender's SSRC: another one has other origins."""
+    def queued_ms(self) -> float:
+        """Milliseconds written and not yet played."""
+
+
+class Silence:
+    """The sound of a call that is passed through: nobody writes to it."""
+
+    def write(self, generation: int, pcm: bytes) -> int:
+        """Takes nothing."""
+        return 0
+
+    def played_ms(self, generation: int) -> float:
+        """Nothing."""
+        return 0.0
+
+    def flush(self) -> None:
+        """Nothing to stop."""
+
+    def queued_ms(self) -> float:
+        """Nothing."""
+        return 0.0
 
 
 class Line(Protocol):
@@ -40,18 +54,9 @@ class Line(Protocol):
     def call_id(self) -> str:
         """The call's public id."""
 
-    @property
-    def codec(self) -> Codec:
-        """The format of every frame, both ways."""
-
     def send_event(self, event: Event) -> bool:
         """Sends an event to the client, in order. False when there is no open channel, or its
         backlog is full (the call then ends by itself).
-        """
-
-    def send_audio(self, frame: AudioFrame) -> None:
-        """Sends a frame to the client now. Sequence and timestamp may start anywhere; a changed
-        `stream` starts anew.
         """
 
     def end(self, reason: str) -> None:
@@ -67,8 +72,14 @@ class Conversation(Protocol):
     def on_event(self, message: str | bytes) -> None:
         """A message from the client, as it came: it may be anything."""
 
-    def on_audio(self, frame: AudioFrame) -> None:
-        """A frame from the client, authentic and of the call's codec; the payload may be garbage."""
+    def on_sound(self, pcm: bytes) -> None:
+        """The client's next samples, silence included; never without a rate."""
+
+    def on_digit(self, digit: str) -> None:
+        """The client pressed a key: one of 0-9, *, #, A-D."""
+
+    def on_wake(self, now_s: float) -> None:
+        """Time has passed (at least every 50 ms while connected); `now_s` is monotonic."""
 
     def close(self) -> None:
         """The call has ended; called once, nothing is called afterwards."""
@@ -77,10 +88,17 @@ class Conversation(Protocol):
 class Backend(Protocol):
     """Makes conversations."""
 
-    name: str
-    """For logs and the demo page: `echo`, or an address without secrets."""
+    @property
+    def name(self) -> str:
+        """For logs and the demo page: `echo`, or an address without secrets."""
 
-    def converse(self, line: Line, session: Event) -> Conversation:
-        """Starts the conversation of a new call. `session` is what the client asked for with its
-        offer, or empty.
+    @property
+    def rate_hz(self) -> int | None:
+        """Samples a second of the PCM, both ways: 8000, 16000, 24000 or 48000; None: pass-through."""
+
+    def converse(
+        self, line: Line, sound: Sound, session: Event, updatable: Iterable[str] | None = None
+    ) -> Conversation:
+        """Starts the conversation of a new call. `session` is what the call is to start with, or
+        empty; `updatable` names what its client may change (None: everything).
         """

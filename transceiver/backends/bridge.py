@@ -59,6 +59,12 @@ def error_event(
     return {"type": "error", "event_id": event_id(), "error": error}
 
 
+def digit_event(digit: str, received_s: float) -> Event:
+    """A key that the client pressed, as OpenAI's SIP calls tell it; `received_s` is Unix time."""
+    kind = "input_audio_buffer.dtmf_event_received"
+    return {"type": kind, "event_id": event_id(), "event": digit, "received_at": int(received_s)}
+
+
 class Bridge:
     """The event logic of one call. One owner, no I/O; `decode` and `encode` turn the backend's audio bytes into PCM and back."""
 

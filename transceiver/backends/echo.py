@@ -1,170 +1,68 @@
-"""The built-in backend: what the user says comes back, frame by frame, in the user's own codec.
+"""The built-in backend: what the user says comes back when the turn is over.
 
-1. Nothing is decoded, so there is no voice activity: no speech events, no responses of its own.
-2. The events an SDK waits for are answered, so that an unmodified one connects: `session.created`,
-   `session.updated`, an empty response for `response.create`, items, buffers. Everything else is
-   an `error` that names the client's event.
+1. The model (parrot.py) is in this process and answers at once; nothing is queued and nothing lost.
+2. It is told the session like any backend, so that the same path is tried.
 """
 
 from __future__ import annotations
 
-import json
-import secrets
-from collections.abc import Callable
+from collections.abc import Iterable
 
-from .base import AudioFrame, Event, Line
-
-MAX_EVENT_CHARS = 262_144
-MAX_ITEMS = 64
-MAX_ITEM_CHARS = 16_384
+from .base import Event, Line, Sound
+from .bridge import Bridge
+from .dialect import FORMATS, Dialect
+from .parrot import Parrot
+from .talk import Talk
 
 
 class EchoBackend:
-    """Makes echoing conversations; see the module."""
+    """Makes talks with a Parrot each: what the user says comes back when the turn is over."""
 
     name = "echo"
+    rate_hz = FORMATS["pcm24"].rate_hz
 
-    def converse(self, line: Line, session: Event) -> EchoConversation:
+    def converse(
+        self, line: Line, sound: Sound, session: Event, updatable: Iterable[str] | None = None
+    ) -> Talk:
         """See Backend.converse."""
-        return EchoConversation(line, session)
+        talk = Talk(line, sound, Bridge(Dialect(), sound, updatable=updatable))
+        peer = ParrotPeer(talk, Parrot(self.rate_hz))
+        talk.attach(peer)
+        peer.begin(session)
+        return talk
 
 
-class EchoConversation:
-    """One echoing call."""
+class ParrotPeer:
+    """Peer of one talk; see talk.Peer."""
 
-    def __init__(self, line: Line, session: Event) -> None:
-        self._line = line
-        self._session: Event = {
-            "id": _id("sess"),
-            "object": "realtime.session",
-            "type": "realtime",
-            "model": "echo",
-            "output_modalities": ["audio"],
-            "instructions": "",
-            "tools": [],
-        }
-        self._merge(session)
-        self._items: dict[str, Event] = {}
-        self._answers: dict[str, Callable[[Event], None]] = {
-            "session.update": self._on_session_update,
-            "response.create": self._on_response_create,
-            "conversation.item.create": self._on_item_create,
-            "conversation.item.retrieve": self._on_item_retrieve,
-            "conversation.item.delete": self._on_item_delete,
-            "input_audio_buffer.clear": lambda _: self._send("input_audio_buffer.cleared"),
-            "output_audio_buffer.clear": lambda _: self._send(
-                "output_audio_buffer.cleared", response_id=_id("resp")
-            ),
-        }
+    def __init__(self, talk: Talk, parrot: Parrot) -> None:
+        self._talk = talk
+        self._parrot = parrot
+        self._closed = False
 
-    def on_open(self) -> None:
-        """See Conversation.on_open."""
-        self._send("session.created", session=self._session)
+    def begin(self, session: Event) -> None:
+        """Says hello and applies the session that the call was made with."""
+        self._deliver(self._parrot.hello())
+        if session:
+            self.send(self._talk.bridge.configure(session))
 
-    def on_audio(self, frame: AudioFrame) -> None:
-        """See Conversation.on_audio."""
-        self._line.send_audio(frame)
+    def send(self, event: Event) -> None:
+        """See Peer.send."""
+        if not self._closed:
+            self._deliver(self._parrot.handle(event))
 
-    def on_event(self, message: str | bytes) -> None:
-        """See Conversation.on_event."""
-        event = _read_event(message)
-        if event is None:
-            self._refuse(None, "invalid_event", "An event is a JSON object with a string `type`.")
-            return
-        answer = self._answers.get(event["type"])
-        if answer is None:
-            self._refuse(event, "unknown_event", f"The echo does not do {event['type'][:100]!r}.")
-        else:
-            answer(event)
+    def send_sound(self, pcm: bytes) -> None:
+        """See Peer.send_sound."""
+        if not self._closed:
+            self._deliver(self._parrot.hear(pcm))
+
+    def release(self) -> None:
+        """See Peer.release."""
 
     def close(self) -> None:
-        """See Conversation.close."""
-        self._items.clear()
+        """See Peer.close."""
+        self._closed = True
 
-    def _on_session_update(self, event: Event) -> None:
-        session = event.get("session")
-        if not isinstance(session, dict):
-            self._refuse(event, "invalid_event", "`session` must be an object.", "session")
-            return
-        before = dict(self._session)
-        self._merge(session)
-        if len(json.dumps(self._session)) > MAX_EVENT_CHARS:
-            self._session = before
-            self._refuse(event, "session_too_large", "The session has grown too large.", "session")
-            return
-        self._send("session.updated", session=self._session)
-
-    def _on_response_create(self, event: Event) -> None:
-        response: Event = {
-            "id": _id("resp"),
-            "object": "realtime.response",
-            "status": "in_progress",
-            "output": [],
-            "usage": None,
-        }
-        self._send("response.created", response=response)
-        self._send("response.done", response={**response, "status": "completed"})
-
-    def _on_item_create(self, event: Event) -> None:
-        item = event.get("item")
-        if not isinstance(item, dict) or len(json.dumps(item)) > MAX_ITEM_CHARS:
-            self._refuse(event, "invalid_event", "`item` must be an object of text.", "item")
-            return
-        if not isinstance(item.get("id"), str):
-            item = {**item, "id": _id("item")}
-        if len(self._items) >= MAX_ITEMS:
-            del self._items[next(iter(self._items))]
-        previous = next(reversed(self._items), None)
-        self._items[item["id"]] = item
-        for kind in ("conversation.item.added", "conversation.item.done"):
-            self._send(kind, item=item, previous_item_id=previous)
-
-    def _on_item_retrieve(self, event: Event) -> None:
-        item = self._items.get(str(event.get("item_id")))
-        if item is None:
-            self._refuse(event, "item_not_found", "There is no such item.", "item_id")
-        else:
-            self._send("conversation.item.retrieved", item=item)
-
-    def _on_item_delete(self, event: Event) -> None:
-        item = self._items.pop(str(event.get("item_id")), None)
-        if item is None:
-            self._refuse(event, "item_not_found", "There is no such item.", "item_id")
-        else:
-            self._send("conversation.item.deleted", item_id=item["id"])
-
-    def _merge(self, session: Event) -> None:
-        fixed = ("id", "object", "type", "model")
-        self._session.update({key: value for key, value in session.items() if key not in fixed})
-
-    def _send(self, kind: str, **fields: object) -> None:
-        self._line.send_event({"type": kind, "event_id": _id("event"), **fields})
-
-    def _refuse(
-        self, event: Event | None, code: str, message: str, param: str | None = None
-    ) -> None:
-        cause = None if event is None else event.get("event_id")
-        error = {
-            "type": "invalid_request_error",
-            "code": code,
-            "message": message,
-            "param": param,
-            "event_id": cause if isinstance(cause, str) else None,
-        }
-        self._send("error", error=error)
-
-
-def _read_event(message: str | bytes) -> Event | None:
-    if isinstance(message, bytes) or len(message) > MAX_EVENT_CHARS:
-        return None
-    try:
-        event = json.loads(message)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(event, dict) or not isinstance(event.get("type"), str):
-        return None
-    return event
-
-
-def _id(prefix: str) -> str:
-    return f"{prefix}_{secrets.token_hex(12)}"
+    def _deliver(self, events: list[Event]) -> None:
+        for event in events:
+            self._talk.on_backend(self._talk.bridge.from_model(event))

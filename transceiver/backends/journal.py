@@ -7,12 +7,17 @@
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from typing import Any, Final
 
 from .dialect import Event
 
 ITEMS_MAX: Final = 200
+ITEM_MAX_CHARS: Final = 64_000
+"""A larger item is not kept."""
+SESSION_MAX_CHARS: Final = 256_000
+"""A session that grows beyond this stays as it was."""
 TEXT_MAX_CHARS: Final = 32_000
 """Per item; a longer text is kept from its start."""
 
@@ -28,7 +33,9 @@ class Journal:
 
     def session_updated(self, session: Event) -> None:
         """A client's `session.update` on its way up: later fields win, nested `audio` is merged."""
-        self.session = merge(self.session, session)
+        merged = merge(self.session, session)
+        if len(json.dumps(merged)) <= SESSION_MAX_CHARS:
+            self.session = merged
 
     def observe(self, event: Event) -> None:
         """A backend event on its way down; unknown ones are ignored."""
@@ -53,7 +60,7 @@ class Journal:
 
     def _store(self, item: Event, previous_id: Any) -> None:
         item_id = item.get("id")
-        if not isinstance(item_id, str):
+        if not isinstance(item_id, str) or len(json.dumps(item)) > ITEM_MAX_CHARS:
             return
         known = self._items.get(item_id)
         self._items[item_id] = item if known is None else _keep_transcripts(known, item)

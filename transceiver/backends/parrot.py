@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from .dialect import Event
-from .journal import merge
+from .journal import ITEM_MAX_CHARS, SESSION_MAX_CHARS, merge
 from .vad import EnergyVad, VadSettings
 
 TURN_MAX_S: Final = 30
@@ -236,6 +237,8 @@ class Parrot:
     def _update_session(self, event: Event) -> list[Event]:
         session = event["session"]
         updated = merge(self.session, session)
+        if len(json.dumps(updated)) > SESSION_MAX_CHARS:
+            raise ValueError("the session has grown too large")
         settings = updated["audio"]["input"].get("turn_detection")
         if isinstance(settings, dict):
             self._vad.settings = VadSettings(
@@ -268,15 +271,12 @@ class Parrot:
         return [self._error(event, "response_cancel_not_active", "No response is under way.")]
 
     def _create_item(self, event: Event) -> list[Event]:
-        item = {
-            "id": _id("item"),
-            "object": "realtime.item",
-            "status": "completed",
-            **event["item"],
-        }
-        return self._add_item(
-            item, event.get("previous_item_id") or next(reversed(self._items), None)
-        )
+        made = {"id": _id("item"), "object": "realtime.item", "status": "completed"}
+        item = {**made, **event["item"]}
+        if len(json.dumps(item)) > ITEM_MAX_CHARS:
+            raise ValueError("the item is too large")
+        previous = event.get("previous_item_id") or next(reversed(self._items), None)
+        return self._add_item(item, previous)
 
     def _retrieve_item(self, event: Event) -> list[Event]:
         item = self._items.get(event["item_id"])

@@ -19,8 +19,8 @@ REMEMBERED_CUTS: Final = 64
 class AudioSink(Protocol):
     """What the account asks of the media path (one call)."""
 
-    def write(self, generation: int, pcm: bytes) -> None:
-        """Queues audio of one generation behind what is queued already."""
+    def write(self, generation: int, pcm: bytes) -> int:
+        """Queues audio of one generation behind what is queued already; how many bytes were taken."""
 
     def played_ms(self, generation: int) -> float:
         """Milliseconds of this generation that went out on the wire so far."""
@@ -73,6 +73,7 @@ class Playout:
         self._cut: OrderedDict[str, None] = OrderedDict()
         self._last_generation = 0
         self.late_bytes_dropped = 0
+        self.excess_bytes_dropped = 0
 
     @property
     def speaking(self) -> bool:
@@ -95,8 +96,9 @@ class Playout:
             self._last_generation += 1
             part = _Part(self._last_generation, item_id, content_index)
             response.parts[item_id, content_index] = part
-        part.made_ms += duration_ms
-        self._sink.write(part.generation, pcm)
+        taken = self._sink.write(part.generation, pcm)
+        part.made_ms += duration_ms * taken / len(pcm)
+        self.excess_bytes_dropped += len(pcm) - taken
         return self._start_oldest() is not None
 
     def part_done(self, response_id: str, item_id: str, content_index: int) -> None:

@@ -15,12 +15,12 @@ from typing import Any, Final
 import aiohttp
 
 from . import g711
-from .base import Event, Line
+from .base import Event, Line, Sound
 from .bridge import Bridge
 from .dialect import Dialect
 from .journal import merge
 from .link import Link, LinkConfig
-from .talk import Sound, Talk
+from .talk import Talk
 
 Transcode = Callable[[bytes], bytes]
 

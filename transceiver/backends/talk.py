@@ -9,23 +9,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from typing import Final, Protocol
 
-from .base import Event, Line
-from .bridge import Bridge, Outgoing, error_event
-from .playout import AudioSink
+from .base import Event, Line, Sound
+from .bridge import Bridge, Outgoing, digit_event, error_event
 
 WAITING_EVENTS_MAX: Final = 512
 AHEAD_MAX_MS: Final = 60_000.0
 """Sound of the backend that may wait to be played; beyond it the backend is not read."""
-
-
-class Sound(AudioSink, Protocol):
-    """The PCM of one call, 16-bit little-endian mono, at the rate that the backend was made for."""
-
-    def queued_ms(self) -> float:
-        """Milliseconds written and not yet played."""
 
 
 class Peer(Protocol):
@@ -75,12 +68,16 @@ class Talk:
         self._carry(self.bridge.from_client(message))
 
     def on_sound(self, pcm: bytes) -> None:
-        """The user's next samples, silence included."""
+        """See Conversation.on_sound."""
         if self._peer is not None and not self._ended:
             self._peer.send_sound(pcm)
 
+    def on_digit(self, digit: str) -> None:
+        """See Conversation.on_digit."""
+        self._tell(digit_event(digit, time.time()))
+
     def on_wake(self, now_s: float) -> None:
-        """Time has passed (every 20 to 100 ms); `now_s` is monotonic."""
+        """See Conversation.on_wake."""
         self._carry(self.bridge.advance(now_s))
         self._look_for_room()
 

@@ -22,8 +22,9 @@ class Sink:
         self.played: dict[int, float] = {}
         self.flushes = 0
 
-    def write(self, generation: int, pcm: bytes) -> None:
+    def write(self, generation: int, pcm: bytes) -> int:
         self.queue.append([generation, len(pcm) / MS])
+        return len(pcm)
 
     def played_ms(self, generation: int) -> float:
         return self.played.get(generation, 0.0)

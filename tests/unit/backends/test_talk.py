@@ -18,7 +18,7 @@ from yarl import URL
 from tests.unit.backends.test_bridge import Sink
 from tests.unit.backends.test_link import backend, until
 from transceiver.backends.dialect import FORMATS, Dialect
-from transceiver.backends.inprocess import EchoTalks
+from transceiver.backends.echo import EchoBackend
 from transceiver.backends.link import LinkConfig
 from transceiver.backends.realtime import RealtimeBackend, RealtimeConfig
 from transceiver.backends.talk import AHEAD_MAX_MS, Talk
@@ -74,7 +74,7 @@ def test_barge_in_with_the_echo_model() -> None:
     line, sound = Line(), Sound()
 
     async def scenario() -> None:
-        talk = EchoTalks().converse(line, sound, {})
+        talk = EchoBackend().converse(line, sound, {})
         talk.on_open()
         say(talk, sound, tone(2_000) + silence(800))
         assert "output_audio_buffer.started" in line.types()
@@ -106,7 +106,7 @@ def test_an_echo_that_is_heard_to_its_end_stops() -> None:
     line, sound = Line(), Sound()
 
     async def scenario() -> None:
-        talk = EchoTalks().converse(line, sound, {"instructions": "posted with the offer"})
+        talk = EchoBackend().converse(line, sound, {"instructions": "posted with the offer"})
         talk.on_open()
         say(talk, sound, tone(500) + silence(3_000))
 

@@ -120,7 +120,18 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"ipv6_prefix": "16=2001:db8::/64"}, "--ipv6-prefix"),
     ({"ipv6_prefix": "0=2001:db8::/48"}, "--ipv6-prefix"),
     ({"max_sessions": "0"}, "--max-sessions"),
-    ({"backend": "wss://user:secret@example.org"}, "--backend"),
+    ({"backend": "https://user:hunter2@example.org"}, "--backend"),
+    ({"backend": "echo=wss://example.org"}, "--backend"),
+    ({"backend": "wss://"}, "--backend"),
+    ({"backend_key_file": "/nonexistent"}, "--backend-key-file"),
+    ({"backend_header": "no colon"}, "--backend-header"),
+    ({"backend_dialect": "klingon"}, "--backend-dialect"),
+    ({"backend_audio": "pcm48"}, "--backend-audio"),
+    ({"backend_session": "/nonexistent"}, "--backend-session"),
+    ({"api_keys": "/nonexistent"}, "/nonexistent"),
+    ({"auth_secret": "/nonexistent"}, "/nonexistent"),
+    ({"max_call_seconds": "0"}, "--max-call-seconds"),
+    ({"idle_seconds": "-1"}, "--idle-seconds"),
     ({"tls_cert": "cert.pem"}, "--tls-key"),
     ({"tls_cert": "/nonexistent", "tls_key": "/nonexistent"}, "--tls-cert"),
     ({"drain_timeout": "-1"}, "--drain-timeout"),
@@ -138,7 +149,7 @@ def test_wrong_input_is_one_line_and_status_2(
     assert result.exit_code == 2
     assert re.fullmatch(r"transceiver: [^\n]+\n", result.stderr), result.stderr
     assert named in result.stderr
-    assert "secret" not in result.stderr
+    assert "hunter2" not in result.stderr
     assert FakePool.config is None, "nothing was bound"
 
 

@@ -6,9 +6,9 @@ import pytest
 from aiortc.rtp import RtcpPacket, RtcpRrPacket, RtcpSdesPacket, RtcpSrPacket
 from aiortc.rtp import RtpPacket as StockPacket
 
-from transceiver.backends.base import AudioFrame
 from transceiver.rtp import (
     NTP_EPOCH_S,
+    AudioFrame,
     Outgoing,
     Received,
     ReceptionReport,

@@ -20,12 +20,13 @@ from tests.support.offers import CHROMIUM, changed, split
 from tests.unit.transceiver.test_ice import check
 from transceiver.answer import Candidate
 from transceiver.auth import OPEN, Principal
-from transceiver.backends.echo import EchoBackend
+from transceiver.backends.loopback import LoopbackBackend
 from transceiver.board import Board
 from transceiver.callid import CallIds, Owner
 from transceiver.calls import ENDED_KEPT_S, Calls, Place
 from transceiver.dtls import Dtls, Identity, Phase, Sctp
 from transceiver.ice import IceAgent, Source
+from transceiver.limits import Span
 from transceiver.metrics import board_names
 from transceiver.offer import Fingerprint, read_offer
 from transceiver.rtp import ReceptionReport, RtpPacket, SenderReport, read_rtcp, read_rtp, write_rtp
@@ -68,7 +69,6 @@ class World:
             codec=TokenCodec(Keyring.parse(generate_line())),
             call_ids=CallIds(bytes(32)),
             identity=SERVER,
-            backend=EchoBackend(),
             mux=self.mux,  # type: ignore[arg-type]
             agent=self.agent,
             board=self.board,
@@ -76,10 +76,13 @@ class World:
             clock=lambda: self.now_s,
         )
         self.client_received: list[bytes] = []
+        self.span = Span()
 
     def open(self, offer: str = OFFER, *, principal: Principal = OPEN, dcid: bool = True) -> Call:
         assert self.board.admit(0, 100)
-        request = CallRequest(read_offer(offer), principal, {}, dcid, self.now_s)
+        request = CallRequest(
+            read_offer(offer), principal, {}, LoopbackBackend(), self.span, dcid, self.now_s
+        )
         return self.calls.open(request)[0]
 
     def check(self, call: Call, key: FlowKey = FLOW, *, use_candidate: bool = False) -> None:
