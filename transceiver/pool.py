@@ -5,12 +5,14 @@
    a good minute. Its media socket, and what is queued in it, goes to the replacement.
 3. The HTTP port is first bound without SO_REUSEPORT, so that a foreign owner is an error; then
    each process adds its own listener. A dead process's listener goes with it.
-4. SIGTERM or SIGINT drains and ends with status 0; a second one ends at once.
+4. A pool whose processes fail at their start, time and again, ends with status 1.
+5. SIGTERM or SIGINT drains and ends with status 0; a second one ends at once.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import secrets
 import shutil
@@ -42,6 +44,7 @@ GOOD_LIFE_S = 60.0
 POLL_S = 0.02
 WAKE_S = 0.5
 END_GRACE_S = 5.0
+FAILED_STARTS_MAX = 5
 MAX_RUN_DIR_BYTES = 90  # sun_path has 108 (unix(7))
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGALRM)
@@ -68,6 +71,7 @@ class Pool:
         self._board = Board(config.workers, board_names())
         self._key_limits = KeyLimits(config.workers, config.api_keys)
         self._announced = False
+        self._failed_starts = 0
 
     def run(self) -> int:
         """Serves until a signal; returns the exit status. Raises ConfigError when an address
@@ -133,13 +137,28 @@ class Pool:
                     processes=len(self._slots),
                     tls=self._config.tls_cert is not None,
                 )
-            signum = _wait_for_signal(WAKE_S if self._announced else POLL_S)
+            if not self._announced and self._failed_starts >= FAILED_STARTS_MAX:
+                return self._give_up()
+            signum = _wait_for_signal(self._pause_s())
             if signum is None:
                 continue
             if signum == signal.SIGCHLD:
                 self._reap(replace=True)
             else:
                 return self._drain(signum)
+
+    def _pause_s(self) -> float:
+        """How long nothing is due."""
+        if not self._announced:
+            return POLL_S
+        due_s = min((slot.due_s for slot in self._slots if slot.pid == 0), default=math.inf)
+        return min(WAKE_S, max(0.0, due_s - time.monotonic()))
+
+    def _give_up(self) -> int:
+        """What has never served will not do so the next time; better an end than a silent loop."""
+        self._log.error("start_failed", attempts=self._failed_starts)
+        self._signal_all(signal.SIGKILL)
+        return 1
 
     def _fork(self, process: int) -> None:
         slot = self._slots[process]
@@ -194,7 +213,9 @@ class Pool:
             restart_in_s=slot.pause_s,
         )
         slot.pause_s = min(2 * slot.pause_s, LONGEST_PAUSE_S)
-        if self._board.get(process, "serving") != Serving.STARTING:
+        if self._board.get(process, "serving") == Serving.STARTING:
+            self._failed_starts += 1
+        else:
             self._board.set(process, "serving", Serving.RESTARTING)
 
     def _restart_due(self) -> None:

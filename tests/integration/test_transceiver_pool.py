@@ -175,6 +175,25 @@ async def test_e26_a_killed_process_is_replaced_and_the_others_go_on(serve: Serv
         assert statuses == [201] * 6
 
 
+def test_a_pool_that_cannot_start_ends_and_says_so(processes: Processes, tmp_path: Path) -> None:
+    """Each process dies as soon as it makes its event loop."""
+    broken = tmp_path / "sitecustomize.py"
+    broken.write_text(
+        "import os, asyncio\n"
+        "def fail(main, **options):\n"
+        "    main.close()\n"
+        "    os._exit(3)\n"
+        "asyncio.run = fail\n"
+    )
+    server = processes.transceiver(
+        "serve", "--http=127.0.0.1:0", "--media=127.0.0.1:0", "--workers=2", "--direct",
+        "--log-format=json", env={"PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    assert server.wait() == 1
+    assert server.events("start_failed")
+    assert not server.events("listening", role="http")
+
+
 def test_processes_end_with_their_supervisor(serve: Serve) -> None:
     server, _ = serve()
     pids = children(server.pid)
