@@ -46,6 +46,10 @@ CONNECT_TIMEOUT_S = 15.0
 REPORT_INTERVAL_S = 1.0
 KEEPALIVE_S = 0.3  # with a tick of 50 ms this keeps rule 4
 NEGOTIATED_CHANNEL_S = 0.5
+MESSAGE_MAX_BYTES = 262_144
+"""Of one event to a client that names no limit of its own (0 in RFC 8841 6.1)."""
+LAST_WORDS_S = 0.3
+"""Between a last event to the client and the end of the call, for the event to arrive."""
 
 STAGES = ("answer", "ice", "dtls", "channel", "first_audio_in", "first_audio_out")
 CLOSE_REASONS = (
@@ -134,6 +138,7 @@ class Call:
         self._call_id = call_id
         self._request = request
         self._clock = CallClock(request.span, request.offered_s)
+        self._ending: tuple[float, str, str] | None = None
         self.offer = offer
         self.principal = request.principal
         self.state = CallState.NEW
@@ -150,6 +155,7 @@ class Call:
             exports_keys=parts.engine is not None,
         )
         self._sctp: Sctp | None = None
+        self._max_message_bytes = MESSAGE_MAX_BYTES
         self._sctp_up_s: float | None = None
         rate_hz = offer.codec.clock_rate_hz
         self._outgoing = Outgoing(local.ssrc, offer.codec.payload_type, rate_hz)
@@ -183,7 +189,10 @@ class Call:
         if not self._sctp.channel_open:
             return False
         self._clock.active(self._parts.clock())
-        if not self._sctp.send_text(json.dumps(event, separators=(",", ":"))):
+        text = json.dumps(event, separators=(",", ":"))
+        if len(text) > self._max_message_bytes:  # ASCII: characters are bytes
+            text = json.dumps(_too_large(event, len(text), self._max_message_bytes))
+        if not self._sctp.send_text(text):
             self.close("event_backlog")
             return False
         return True
@@ -205,8 +214,10 @@ class Call:
         self.mark("first_audio_out", now_s)
 
     def end(self, reason: str) -> None:
-        """See Line.end."""
-        self.close(reason if reason in CLOSE_REASONS else "backend", detail=reason)
+        """See Line.end. What was sent before still arrives: the end comes LAST_WORDS_S later."""
+        if self._ending is None:
+            known = reason if reason in CLOSE_REASONS else "backend"
+            self._ending = (self._parts.clock() + LAST_WORDS_S, known, reason)
 
     # PacketHandler: what the socket brings
 
@@ -272,7 +283,9 @@ class Call:
 
     def tick(self, now_s: float) -> None:
         """Does what is due. Call every 50 ms."""
-        if self.state in (CallState.NEW, CallState.CONNECTING):
+        if self._ending is not None and now_s >= self._ending[0]:
+            self.close(self._ending[1], detail=self._ending[2])
+        elif self.state in (CallState.NEW, CallState.CONNECTING):
             self._dtls.poll(now_s)
             self._follow_dtls(now_s)
             if now_s - self.offered_s >= CONNECT_TIMEOUT_S:
@@ -406,6 +419,7 @@ class Call:
         )
         if self._request.negotiated_channel:
             self._sctp.negotiate_channel()
+        self._max_message_bytes = section.max_message_bytes or MESSAGE_MAX_BYTES
         self._sctp.begin(section.sctp_port, section.max_message_bytes)
 
     def _find_channel(self, now_s: float) -> None:
@@ -423,7 +437,7 @@ class Call:
         self._conversation.on_event(message)
 
     def _follow_clock(self, now_s: float) -> None:
-        due = self._clock.due(now_s)
+        due = None if self._ending is not None else self._clock.due(now_s)
         if due == "warn":
             left_ms = round(self._clock.left_s(now_s) * 1_000)
             warning = {"type": "session.expiring", "event_id": event_id()}
@@ -432,10 +446,10 @@ class Call:
             self.send_event(
                 error_event("session_expired", "The call has reached its maximum length.")
             )
-            self.close("max_duration")
+            self.end("max_duration")
         elif due == "idle":
             self.send_event(error_event("session_idle", "The call had no events for too long."))
-            self.close("idle")
+            self.end("idle")
 
     def _on_channel(self) -> None:
         self.mark("channel", self._parts.clock())
@@ -454,3 +468,10 @@ class Call:
         datagram = self._dtls.protect_rtcp(report)
         if datagram is not None and self._transmit(datagram):
             self._last_sent_s = self._last_report_s = now_s
+
+
+def _too_large(event: Event, size_bytes: int, limit_bytes: int) -> Event:
+    """What a client hears of an event that its channel does not take."""
+    kind = str(event.get("type"))[:100]
+    message = f"An event of type {kind} has {size_bytes} bytes; the channel takes {limit_bytes}."
+    return error_event("event_too_large", message)

@@ -37,12 +37,13 @@ _FRAME = 960
 
 
 class Tone(MediaStreamTrack):
-    """440 Hz at a third of full scale, 20 ms a frame."""
+    """440 Hz at a third of full scale, 20 ms a frame; silent while `silent` is set."""
 
     kind = "audio"
 
     def __init__(self) -> None:
         super().__init__()
+        self.silent = False
         self._samples = 0
         self._began_s: float | None = None
 
@@ -54,6 +55,8 @@ class Tone(MediaStreamTrack):
         wave = array.array(
             "h", (int(11_000 * math.sin((self._samples + i) * step)) for i in range(_FRAME))
         )
+        if self.silent:
+            wave = array.array("h", bytes(2 * _FRAME))
         frame = AudioFrame(format="s16", layout="mono", samples=_FRAME)
         frame.planes[0].update(wave.tobytes())
         frame.sample_rate = _RATE_HZ
@@ -82,6 +85,9 @@ class StockCall:
     location: str = ""
     frames: int = 0
     loud_frames: int = 0
+    loud_at_s: list[float] = field(default_factory=list)
+    """When each loud frame was heard, monotonic."""
+    tone: Tone | None = None
     events: list[dict[str, Any]] = field(default_factory=list)
     timeline_s: dict[str, float] = field(default_factory=dict)
     heard: asyncio.Event = field(default_factory=asyncio.Event)
@@ -131,6 +137,7 @@ class StockCall:
             self.frames += 1
             if max(array.array("h", bytes(frame.planes[0]))) > 3_000:
                 self.loud_frames += 1
+                self.loud_at_s.append(time.monotonic())
                 self.mark("heard")
                 self.heard.set()
 
@@ -150,15 +157,19 @@ def make_call(*, audio: bool = True, channel: str | None = "in-band") -> StockCa
     call = StockCall(connection, events)
     if events is not None:
         events.on("message", call.on_message)
-    connection.addTrack(Tone()) if audio else connection.addTransceiver("audio", "recvonly")
+    if audio:
+        call.tone = Tone()
+        connection.addTrack(call.tone)
+    else:
+        connection.addTransceiver("audio", "recvonly")
     return call
 
 
 async def post_offer(
-    http: aiohttp.ClientSession, sdp: str, *, path: str = CALLS_PATH
+    http: aiohttp.ClientSession, sdp: str, *, path: str = CALLS_PATH, bearer: str = "ek_test"
 ) -> tuple[int, str, str]:
     """Status, body and Location of the response to an offer."""
-    headers = {"Content-Type": "application/sdp", "Authorization": "Bearer ek_test"}
+    headers = {"Content-Type": "application/sdp", "Authorization": f"Bearer {bearer}"}
     async with http.post(path, data=sdp.encode(), headers=headers) as response:
         return response.status, await response.text(), response.headers.get("Location", "")
 
@@ -176,6 +187,7 @@ async def stock_call(
     base: str,
     *,
     query: str = "",
+    bearer: str = "ek_test",
     codec: str | None = None,
     change_answer: Callable[[str], str] = str,
     **options: Any,
@@ -193,7 +205,7 @@ async def stock_call(
                 sdp = only_codec(sdp, codec)
             call.mark("offer")
             status, call.answer, call.location = await post_offer(
-                http, sdp, path=CALLS_PATH + query
+                http, sdp, path=CALLS_PATH + query, bearer=bearer
             )
             assert status == 201, call.answer
             call.mark("answer")

@@ -30,7 +30,7 @@ from transceiver.limits import Span
 from transceiver.metrics import board_names
 from transceiver.offer import Fingerprint, read_offer
 from transceiver.rtp import ReceptionReport, RtpPacket, SenderReport, read_rtcp, read_rtp, write_rtp
-from transceiver.session import Call, CallRequest, CallState
+from transceiver.session import LAST_WORDS_S, Call, CallRequest, CallState
 
 SERVER, CLIENT = Identity.generate(), Identity.generate()
 OFFER = changed(CHROMIUM, CHROMIUM.split("fingerprint:sha-256 ")[1][:95], CLIENT.fingerprint_sha256)
@@ -249,6 +249,8 @@ async def test_close_is_idempotent_and_the_first_reason_stays(talking: Client, r
 
 async def test_what_a_backend_says_at_the_end_is_kept_to_known_reasons(talking: Client) -> None:
     talking.call.end("some secret of the backend")
+    assert talking.call.close_reason is None  # what was said before still goes out
+    talking.world.pass_time(LAST_WORDS_S + 0.1)
     assert talking.call.close_reason == "backend"
 
 
