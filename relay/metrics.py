@@ -161,8 +161,9 @@ def _traffic(counters: Sequence[Counters]) -> Iterator[Metric]:
 
 
 def _drops(counters: Sequence[Counters]) -> Iterator[Metric]:
+    meanings = "; ".join(f"{label}: {text}" for label, text in DROP_REASONS)
     family = CounterMetricFamily(
-        "relay_drop_packets", "Datagrams dropped, by reason", labels=["reason"]
+        "relay_drop_packets", f"Datagrams dropped, by reason ({meanings})", labels=["reason"]
     )
     for label, _ in DROP_REASONS:
         family.add_metric([label], sum(of_slot["drop"][label] for of_slot in counters))

@@ -393,6 +393,39 @@ def test_e16_e17_more_workers_than_allowed_cpus(processes: Processes, tmp_path: 
         assert os.sched_getaffinity(pid) == {allowed}
 
 
+@pytest.mark.slow
+def test_e17_sixty_four_workers_serve_on_few_cpus(
+    processes: Processes, tmp_path: Path, transceiver: Transceiver
+) -> None:
+    relay = Relay(processes, tmp_path, workers=64)
+    pids = relay.worker_pids()
+    assert len(pids) == 64
+    for _ in range(20):
+        with Client() as client:
+            client.establish(transceiver.ufrag(relay.keyring), relay.public[0], transceiver)
+    own_kib = sum(private_kib(pid) for pid in pids.values())
+    assert own_kib < 64 * 20_000
+
+
+def private_kib(pid: int) -> int:
+    """Memory that a process shares with nobody."""
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return sum(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Private_"))
+
+
+def test_e25_what_a_small_buffer_loses_is_counted(
+    processes: Processes, tmp_path: Path, client: Client
+) -> None:
+    relay = Relay(processes, tmp_path, "--receive-buffer", "8192", workers=1)
+    worker = relay.worker_pids()[0]
+    os.kill(worker, 19)
+    for _ in range(500):
+        client.send(RTP, relay.public[0])
+    os.kill(worker, 18)
+    wait_until(lambda: relay.metrics()["relay_kernel_drops_total"] > 400, "kernel drops")
+    assert not relay.process.events("worker_hung")
+
+
 # --- dying and ending -----------------------------------------------------------------------------
 
 
