@@ -1,4 +1,4 @@
-"""CPU time per forwarded packet: one worker of the relay against a null forwarder.
+"""CPU time per forwarded packet: workers of the relay against a null forwarder.
 
 Method (README.md): drain; the relay and the null forwarder in turn, in the same run; the ratio of
 each pair, and their median. Every round asserts that each packet arrived.
@@ -6,128 +6,69 @@ each pair, and their median. Every round asserts that each packet arrived.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from ipaddress import IPv4Address
+from collections.abc import Callable
 from statistics import median
 
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from benchmarks.programs import Forwarder, Program, load_generator, null_forwarder, relay_worker
-from benchmarks.relay_process import KEY
-from relay.wire.keyring import Keyring
-from relay.wire.token import TokenCodec, TransceiverAddress
+from benchmarks.rig import PACKETS, Direction, Load, Rig, rig
 
-PACKETS = 8192
 ROUNDS = 25
 WARMUP_ROUNDS = 2
-SIZE = 172
+MILLION = 1_000_000
+BIG_DRAIN = 32768
+"""Packets of a drain over many flows, so that it meets many of them."""
 
 
 class CpuClock:
-    """A timer for pytest-benchmark: CPU seconds that the forwarder under measurement has used."""
+    """A timer for pytest-benchmark: what the last drain cost in CPU seconds, added up."""
 
-    measured: Forwarder | None = None
+    seconds = 0.0
 
     def __call__(self) -> float:
-        return 0.0 if self.measured is None else self.measured.cpu_ns() / 1e9
+        return self.seconds
 
 
 CLOCK = CpuClock()
 
-
-class Bench:
-    """A relay with established flows, a null forwarder beside it, and what loads both."""
-
-    def __init__(self, load: Program, relay: Forwarder, null: Forwarder, flows: int) -> None:
-        self._load = load
-        self.relay = relay
-        self.null = null
-        self._public_port, self._internal_port = map(int, relay.greeting)
-        self._null_port = int(null.greeting[0])
-        codec = TokenCodec(Keyring.parse(f"0:{KEY.hex()}\n"))
-        ufrags = [
-            codec.seal(TransceiverAddress(1, IPv4Address("127.0.0.1"), int(port)))
-            for port in load.greeting
-        ]
-        assert load.ask("establish", self._public_port, *ufrags, flows) == [flows]
-
-    def fill_relay(self, direction: str) -> None:
-        """Stops the relay and fills its public (up) or internal (down) socket."""
-        port = self._public_port if direction == "up" else self._internal_port
-        self._fill(self.relay, direction, port)
-
-    def null_ns(self) -> float:
-        """CPU nanoseconds per packet of the null forwarder, in one drain."""
-        self._fill(self.null, "up", self._null_port)
-        cpu_ns = self.null.drain()
-        self.check_arrival("up", 0)
-        return cpu_ns / PACKETS
-
-    def check_arrival(self, direction: str, added: int) -> None:
-        """Every packet has arrived on the other side, `added` bytes longer."""
-        up, up_bytes, down, down_bytes = self._load.ask("collect")
-        expected = [PACKETS, PACKETS * (SIZE + added)]
-        assert ([up, up_bytes] if direction == "up" else [down, down_bytes]) == expected
-
-    def _fill(self, forwarder: Forwarder, direction: str, port: int) -> None:
-        forwarder.stop()
-        self._load.ask(direction, port, PACKETS, SIZE)
+UP = [
+    # transceivers, flows, sizes, batch
+    *[(1, flows, 172, 256) for flows in (1, 256, 10_000)],
+    *[(1, 256, size, 256) for size in (60, 1200, "mix")],
+    *[(1, 256, size, 32) for size in (172, "mix")],
+    *[(16, flows, 172, 256) for flows in (256, 10_000)],
+    *[(16, 256, size, 256) for size in (60, 1200, "mix")],
+    *[(16, 256, size, 32) for size in (172, "mix")],
+]
+DOWN = [
+    *[(1, flows, 172, 256) for flows in (1, 256, 10_000)],
+    *[(1, 256, size, 256) for size in (60, 1200, "mix")],
+    *[(16, 256, size, 256) for size in (172, "mix")],
+    (16, 256, 172, 32),
+    (16, 10_000, 172, 256),
+]
 
 
-@pytest.fixture
-def bench(listen: str, transceivers: int, flows: int, batch: int) -> Iterator[Bench]:
-    """Started for one case and ended after it."""
-    with (
-        load_generator(transceivers) as load,
-        relay_worker(listen, batch) as relay,
-        null_forwarder(int(load.greeting[0]), batch) as null,
-    ):
-        CLOCK.measured = relay
-        yield Bench(load, relay, null, flows)
-        CLOCK.measured = None
-
-
-@pytest.mark.benchmark(timer=CLOCK)
-@pytest.mark.parametrize("batch", [32, 256])
-@pytest.mark.parametrize(
-    ("listen", "transceivers", "flows"),
-    [
-        ("127.0.0.1", 1, 1),
-        ("127.0.0.1", 1, 256),
-        ("127.0.0.1", 16, 256),
-        ("0.0.0.0", 16, 256),
-        ("127.0.0.1", 16, 9600),
-    ],
-)
-@pytest.mark.parametrize("direction", ["up", "down"])
-def test_forward(
+def measure(
     benchmark: BenchmarkFixture,
-    bench: Bench,
-    direction: str,
-    listen: str,
-    transceivers: int,
-    flows: int,
-    batch: int,
+    relay: Callable[[], float],
+    null: Callable[[], float],
+    packets: int = PACKETS,
+    rounds: int = ROUNDS,
 ) -> None:
-    """Equal packets, one direction; the time is the relay's CPU time for one drain."""
+    """Takes turns, and records the medians in µs and of the ratios."""
     relay_ns: list[float] = []
     null_ns: list[float] = []
 
     def prepare() -> None:
-        null_ns.append(bench.null_ns())
-        bench.fill_relay(direction)
-
-    def finish() -> None:
-        bench.check_arrival(direction, 38 if direction == "up" else 0)
+        null_ns.append(null())
 
     def drain() -> None:
-        relay_ns.append(bench.relay.drain() / PACKETS)
+        relay_ns.append(relay())
+        CLOCK.seconds += relay_ns[-1] * packets / 1e9
 
-    benchmark.group = f"{direction}, {PACKETS} packets of {SIZE} bytes: CPU time"
-    benchmark.pedantic(  # type: ignore[no-untyped-call]
-        drain, setup=prepare, teardown=finish, rounds=ROUNDS, warmup_rounds=WARMUP_ROUNDS
-    )
+    benchmark.pedantic(drain, setup=prepare, rounds=rounds, warmup_rounds=WARMUP_ROUNDS)  # type: ignore[no-untyped-call]
     del relay_ns[:WARMUP_ROUNDS], null_ns[:WARMUP_ROUNDS]
     ratios = sorted(r / n for r, n in zip(relay_ns, null_ns, strict=True))
     benchmark.extra_info.update(
@@ -136,3 +77,95 @@ def test_forward(
         ratio=round(median(ratios), 3),
         ratio_quartiles=[round(ratios[len(ratios) * q // 4], 3) for q in (1, 3)],
     )
+
+
+def measure_up(benchmark: BenchmarkFixture, started: Rig, sizes: object) -> None:
+    """Against a null forwarder that sends everything to one destination."""
+    measure(
+        benchmark,
+        lambda: started.drain_relay("up", sizes),
+        lambda: started.drain_null("up", sizes, arrives="up"),
+    )
+
+
+@pytest.mark.benchmark(timer=CLOCK, group="up: CPU time of a drain")
+@pytest.mark.parametrize(("transceivers", "flows", "sizes", "batch"), UP)
+def test_up(
+    benchmark: BenchmarkFixture, transceivers: int, flows: int, sizes: object, batch: int
+) -> None:
+    with rig(Load(transceivers=transceivers, flows=flows, batch=batch)) as started:
+        measure_up(benchmark, started, sizes)
+
+
+@pytest.mark.benchmark(timer=CLOCK, group="down: CPU time of a drain")
+@pytest.mark.parametrize(("transceivers", "flows", "sizes", "batch"), DOWN)
+def test_down(
+    benchmark: BenchmarkFixture, transceivers: int, flows: int, sizes: object, batch: int
+) -> None:
+    """Against a null forwarder that sends to the same clients, from the same address."""
+    load = Load(transceivers=transceivers, flows=flows, batch=batch, null="fanout")
+    with rig(load) as started:
+        measure(
+            benchmark,
+            lambda: started.drain_relay("down", sizes),
+            lambda: started.drain_null("down", sizes, arrives="down", added=-38),
+        )
+
+
+@pytest.mark.benchmark(timer=CLOCK, group="any address: CPU time of a drain")
+@pytest.mark.parametrize("direction", ["up", "down"])
+def test_wildcard(benchmark: BenchmarkFixture, direction: Direction) -> None:
+    """Bound to every address: each datagram says which one it was sent to (IP_PKTINFO)."""
+    null = "plain" if direction == "up" else "fanout"
+    with rig(Load(transceivers=16, listen="0.0.0.0", null=null)) as started:
+        measure(
+            benchmark,
+            lambda: started.drain_relay(direction, 172),
+            lambda: started.drain_null(
+                direction, 172, arrives=direction, added=0 if direction == "up" else -38
+            ),
+        )
+
+
+@pytest.mark.benchmark(timer=CLOCK, group="a million flows: CPU time of a drain")
+@pytest.mark.parametrize("direction", ["up", "down"])
+def test_a_million_flows(benchmark: BenchmarkFixture, direction: Direction) -> None:
+    """Against the relay itself with 256 flows: each packet meets a flow that no cache holds."""
+    load = Load(transceivers=16)
+    with (
+        rig(load) as few,
+        rig(Load(transceivers=16, flows=MILLION)) as many,
+    ):
+        measure(
+            benchmark,
+            lambda: many.drain_relay(direction, 172, BIG_DRAIN),
+            lambda: few.drain_relay(direction, 172, BIG_DRAIN),
+            BIG_DRAIN,
+            rounds=10,
+        )
+
+
+@pytest.mark.benchmark(timer=CLOCK, group="two workers: CPU time of a drain")
+def test_two_workers(benchmark: BenchmarkFixture) -> None:
+    """On one port and two CPUs at once, against one worker alone."""
+    with rig(Load(transceivers=16)) as one, rig(Load(transceivers=16, workers=2)) as two:
+        measure(
+            benchmark,
+            lambda: two.drain_relay("up", 172),
+            lambda: one.drain_relay("up", 172),
+        )
+
+
+@pytest.mark.benchmark(timer=CLOCK, group="baselines: CPU time of a drain")
+@pytest.mark.parametrize("mode", ["runs", "single", "fanout"])
+def test_baseline(benchmark: BenchmarkFixture, mode: str) -> None:
+    """Other forwarders of our own against the plain null forwarder."""
+    direction: Direction = "down" if mode == "fanout" else "up"
+    with rig(Load(transceivers=1, null=mode)) as other, rig(Load(transceivers=1)) as plain:
+        measure(
+            benchmark,
+            lambda: other.drain_null(
+                direction, 172, arrives=direction, added=-38 if mode == "fanout" else 0
+            ),
+            lambda: plain.drain_null("up", 172, arrives="up"),
+        )

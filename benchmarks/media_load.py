@@ -124,7 +124,7 @@ class Load:
 
     def codecs_ms_per_session_s(self, complexity: int) -> float:
         """CPU ms that decoding and encoding one session for a second takes, and nothing else."""
-        encode_ns, decode_ns = self.program.ask("codecs", complexity, 4_000)
+        encode_ns, decode_ns = self.program.ask("codecs", complexity, self.sessions, 60)
         return 50 * (encode_ns + decode_ns) / 1e6
 
     def _place_one(self) -> None:
@@ -187,12 +187,14 @@ class MediaServer:
 
     def __init__(self, directory: Path, cpus: list[int], *, mirror: str, complexity: int = 0):
         self.numbers = directory / "numbers.jsonl"
+        self.engine_numbers = directory / "engine.json"
         self.log = directory / "server.log"
         environment = {
             **os.environ,
             "MIRROR": mirror,
             "COMPLEXITY": str(complexity),
             "NUMBERS": str(self.numbers),
+            "ENGINE_NUMBERS": str(directory / "engine.json"),
             "PYTHONPATH": str(ROOT),
         }
         with self.log.open("w") as log:

@@ -10,12 +10,14 @@ from __future__ import annotations
 import functools
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 import transceiver.engine_call
 import transceiver.worker
+from transceiver.backends.loopback import LoopbackBackend
 from transceiver.cli import main
-from transceiver.media import MediaConfig, MediaSession
+from transceiver.media import MediaConfig, MediaEngine, MediaSession
 
 
 class Mirror:
@@ -24,7 +26,9 @@ class Mirror:
     name = "mirror"
     rate_hz = 24_000
 
-    def converse(self, line: object, sound: MediaSession, session: object) -> Reflection:
+    def converse(
+        self, line: object, sound: MediaSession, session: object, updatable: object = None
+    ) -> Reflection:
         """See Backend.converse."""
         return Reflection(sound)
 
@@ -39,6 +43,12 @@ class Reflection:
         """The client's next samples go back."""
         self._sound.write(1, pcm)
 
+    def on_wake(self, now_s: float) -> None:
+        """Nothing is due."""
+
+    def on_digit(self, digit: str) -> None:
+        """Nothing: nobody presses keys."""
+
     def on_open(self) -> None:
         """Nothing: there are no events."""
 
@@ -52,9 +62,19 @@ class Reflection:
             file.write(json.dumps(numbers) + "\n")
 
 
+class CountingEngine(MediaEngine):
+    """Leaves the engine's counters when it ends."""
+
+    def stop(self) -> None:
+        """See MediaEngine.stop."""
+        super().stop()
+        Path(os.environ["ENGINE_NUMBERS"]).write_text(json.dumps(self.counts()))
+
+
 if __name__ == "__main__":
-    if os.environ["MIRROR"] == "pcm":
-        vars(transceiver.worker)["EchoBackend"] = Mirror
+    vars(transceiver.worker)["MediaEngine"] = CountingEngine
+    backend = Mirror() if os.environ["MIRROR"] == "pcm" else LoopbackBackend()
+    vars(transceiver.worker)["_make_backends"] = lambda config, http: {backend.name: backend}
     vars(transceiver.engine_call)["MediaConfig"] = functools.partial(
         MediaConfig, complexity=int(os.environ.get("COMPLEXITY", "0")), fec=False, live_ms=80
     )

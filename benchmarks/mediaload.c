@@ -5,7 +5,7 @@
  *   call INDEX IP PORT UFRAG PWD OUR_UFRAG OUR_PWD PT -> 0       starts its checks
  *   wait COUNT MS                          -> CONNECTED          until COUNT are connected, at most MS
  *   run MS                                 -> SENT RECEIVED AUTHENTIC P50_US P99_US MAX_US
- *   codecs COMPLEXITY FRAMES               -> ENCODE_NS DECODE_NS    of 20 ms, 24 kHz mono, 24 kbit/s
+ *   codecs COMPLEXITY SESSIONS ROUNDS      -> ENCODE_NS DECODE_NS    of 20 ms, 24 kHz mono, 24 kbit/s
  * The greeting is the sha-256 fingerprint of the clients' certificate.
  *
  * The jitter of `run` is of what arrives, by client: how much later than its earliest packet, both by
@@ -114,31 +114,43 @@ static void make_frames(void) {
     opus_encoder_destroy(e);
 }
 
-/* The codecs alone: what no server that decodes and encodes can go below. */
-static void measure_codecs(int complexity, int count) {
-    OpusEncoder *e = opus_encoder_create(24000, 1, OPUS_APPLICATION_VOIP, NULL);
-    OpusDecoder *d = opus_decoder_create(24000, 1, NULL);
-    opus_encoder_ctl(e, OPUS_SET_BITRATE(24000));
-    opus_encoder_ctl(e, OPUS_SET_COMPLEXITY(complexity));
-    opus_encoder_ctl(e, OPUS_SET_SIGNAL(OPUS_SIGNAL_VOICE));
+/* The codecs alone, for as many sessions in turn (their state does not stay in the cache): what no
+ * server that decodes and encodes can go below. */
+static void measure_codecs(int complexity, unsigned sessions, unsigned rounds) {
+    OpusEncoder **e = calloc(sessions, sizeof(OpusEncoder *));
+    OpusDecoder **d = calloc(sessions, sizeof(OpusDecoder *));
+    for (unsigned s = 0; s < sessions; s++) {
+        e[s] = opus_encoder_create(24000, 1, OPUS_APPLICATION_VOIP, NULL);
+        d[s] = opus_decoder_create(24000, 1, NULL);
+        opus_encoder_ctl(e[s], OPUS_SET_BITRATE(24000));
+        opus_encoder_ctl(e[s], OPUS_SET_COMPLEXITY(complexity));
+        opus_encoder_ctl(e[s], OPUS_SET_SIGNAL(OPUS_SIGNAL_VOICE));
+    }
     uint64_t encode_ns = 0, decode_ns = 0;
-    struct timespec a, b, c;
-    for (int i = 0; i < count; i++) {
+    struct timespec t[3];
+    for (unsigned i = 0; i < rounds * sessions; i++) {
         int16_t pcm[480];
         uint8_t out[400];
-        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &a);
-        if (opus_decode(d, frames[i % FRAMES], frame_bytes[i % FRAMES], pcm, 480, 0) != 480)
+        unsigned s = i % sessions, frame = (i / sessions + 7 * s) % FRAMES;
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t[0]);
+        if (opus_decode(d[s], frames[frame], frame_bytes[frame], pcm, 480, 0) != 480)
             die("opus_decode");
-        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &b);
-        if (opus_encode(e, pcm, 480, out, sizeof out) <= 0)
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t[1]);
+        if (opus_encode(e[s], pcm, 480, out, sizeof out) <= 0)
             die("opus_encode");
-        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &c);
-        decode_ns += (uint64_t)((b.tv_sec - a.tv_sec) * 1000000000 + b.tv_nsec - a.tv_nsec);
-        encode_ns += (uint64_t)((c.tv_sec - b.tv_sec) * 1000000000 + c.tv_nsec - b.tv_nsec);
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t[2]);
+        decode_ns +=
+            (uint64_t)((t[1].tv_sec - t[0].tv_sec) * 1000000000 + t[1].tv_nsec - t[0].tv_nsec);
+        encode_ns +=
+            (uint64_t)((t[2].tv_sec - t[1].tv_sec) * 1000000000 + t[2].tv_nsec - t[1].tv_nsec);
     }
-    printf("%lu %lu\n", encode_ns / (unsigned)count, decode_ns / (unsigned)count);
-    opus_encoder_destroy(e);
-    opus_decoder_destroy(d);
+    printf("%lu %lu\n", encode_ns / (rounds * sessions), decode_ns / (rounds * sessions));
+    for (unsigned s = 0; s < sessions; s++) {
+        opus_encoder_destroy(e[s]);
+        opus_decoder_destroy(d[s]);
+    }
+    free(e);
+    free(d);
 }
 
 static int accept_any(int ok, X509_STORE_CTX *store) {
@@ -417,7 +429,7 @@ static void call(const char *line) {
 
 int main(void) {
     char line[2048];
-    unsigned a, b;
+    unsigned a, b, c;
     setvbuf(stdout, NULL, _IOLBF, 0);
     prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
     epoll_fd = epoll_create1(0);
@@ -436,8 +448,8 @@ int main(void) {
             printf("%u\n", connected_count);
         } else if (sscanf(line, "run %u", &a) == 1)
             run(a);
-        else if (sscanf(line, "codecs %u %u", &a, &b) == 2)
-            measure_codecs((int)a, (int)b);
+        else if (sscanf(line, "codecs %u %u %u", &a, &b, &c) == 3)
+            measure_codecs((int)a, b, c);
     }
     return 0;
 }

@@ -1,7 +1,8 @@
-"""One worker of the relay and nothing else: `relay_process.py LISTEN_IP BATCH`.
+"""One worker of the relay and nothing else: `relay_process.py LISTEN_IP PORT BATCH`.
 
 It prints its public and its internal UDP port, forwards for cluster 1 under KEY to any transceiver on
-loopback with the caps of design rule 3 out of the way, and ends with its input.
+loopback with the caps of design rule 3 out of the way, and ends with its input. PORT 0 is any port;
+another worker that is given the port of the first one shares it.
 """
 
 import os
@@ -18,21 +19,22 @@ RECEIVE_BUFFER_BYTES = 32 << 20
 SO_RCVBUFFORCE = 33
 
 
-def _open_socket(host: str) -> socket.socket:
+def _open_socket(host: str, port: int = 0) -> socket.socket:
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     for option in (SO_RCVBUFFORCE, socket.SO_RCVBUF):
         try:
             sock.setsockopt(socket.SOL_SOCKET, option, RECEIVE_BUFFER_BYTES)
             break
         except PermissionError:
             continue
-    sock.bind((host, 0))
+    sock.bind((host, port))
     return sock
 
 
-def main(listen: str, batch: int) -> None:
+def main(listen: str, port: int, batch: int) -> None:
     """Serve until standard input ends."""
-    public, internal = _open_socket(listen), _open_socket("127.0.0.1")
+    public, internal = _open_socket(listen, port), _open_socket("127.0.0.1")
     worker = Worker(
         slot=0,
         public=[PublicSocket(public.fileno(), 0)],
@@ -55,4 +57,4 @@ def main(listen: str, batch: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
