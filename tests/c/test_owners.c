@@ -193,6 +193,38 @@ TEST(a_token_over_its_cap_does_not_replace_another) {
     bench_close(&b);
 }
 
+/* With a cap of one flow a token: whether another flow of this token may be established. */
+static bool has_room(unsigned t, unsigned serial) {
+    static unsigned c = 100;
+    struct ufrag ufrag = ufrag_of(&b, 1, t, serial);
+    return send_public(&b, client(++c), check_of(ufrag, 1)) == VR_VERDICT_SEND &&
+           send_internal(&b, transceiver(t), client(c), success_of(1)) == VR_VERDICT_SEND;
+}
+
+TEST(each_owner_counts_for_its_token_while_it_is_one) {
+    bench_open(&b);
+    b.config.limits.token_established_flows = 1;
+    bench_configure(&b);
+    confirm(7, 0);
+    CASE("a new token instead of the old");
+    confirm(7, 1);
+    CHECK(has_room(7, 0));
+    CHECK(!has_room(7, 1));
+    CASE("one that joins, and is replaced");
+    confirm(8, 0);
+    CHECK(!has_room(8, 0));
+    confirm(9, 0);
+    CHECK(has_room(8, 0));
+    CHECK(!has_room(9, 0));
+    CASE("one that leaves");
+    for (unsigned i = 0; i < 15; i++) {
+        wait_ms(&b, 2000);
+        confirm(7, 1);
+    }
+    CHECK(has_room(9, 0));
+    bench_close(&b);
+}
+
 TEST(owners_outlive_the_worker) {
     bench_open(&b);
     confirm(7, 0);

@@ -125,6 +125,19 @@ TEST(a_success_confirms_it_and_keeps_the_other_owner_for_30_s) {
     bench_close(&b);
 }
 
+TEST(the_confirmed_owner_is_the_older) {
+    open_with_cache();
+    struct ufrag ufrags[2] = {ufrag_of(&b, 1, 7, 0), ufrag_of(&b, 1, 8, 0)};
+    recover(VR_SIDE_PUBLIC, 2, ufrags);
+    for (unsigned t = 8; t <= 9; t++) {
+        send_public(&b, client(1), check_of(ufrag_of(&b, 1, t, 0), t));
+        CHECK_EQ(send_internal(&b, transceiver(t), client(1), success_of(t)), VR_VERDICT_SEND);
+    }
+    send_public(&b, client(1), rtp());
+    check_went_to_both(&b, transceiver(8), transceiver(9));
+    bench_close(&b);
+}
+
 TEST(a_poisoned_cache_routes_nowhere_new) {
     open_with_cache();
     struct ufrag forged = ufrag_of(&b, 1, 7, 0), good = forged;
