@@ -22,6 +22,8 @@ enum {
     RECEIVE_BATCHES = 8, /* between two looks at the clock */
     NEVER_SLOT = 255,
     EXPIRE_EVERY_TICKS = 50,
+    BATCHING_SESSIONS = 16,
+    IDLE_MS = 1000,
 };
 
 enum command_kind { OPEN = 1, KEYS, CLOSE, SEND, AUTHENTICATED };
@@ -550,9 +552,7 @@ static void do_authenticated(struct vr_engine *e, struct command *c) {
 static void serve_commands(struct vr_engine *e) {
     size_t bytes;
     struct command *c;
-    uint64_t quiet, now_ns = vr_engine_now_ns();
-    if (read(e->command_fd, &quiet, sizeof quiet) < 0 && errno != EAGAIN)
-        return;
+    uint64_t now_ns = vr_engine_now_ns();
     while ((c = vr_queue_peek(&e->commands, &bytes)) != NULL) {
         switch ((enum command_kind)c->kind) {
         case OPEN:
@@ -596,28 +596,39 @@ static void serve_socket(struct vr_engine *e) {
     }
 }
 
-int vr_engine_run(struct vr_engine *e) {
+/* Sleeps until the next millisecond, or until something comes. With many sessions something comes all
+ * the time: then only the clock wakes, and what came meanwhile is served in one batch. */
+static int wait_for_work(struct vr_engine *e) {
     struct pollfd waits[2] = {{.fd = e->config.fd, .events = POLLIN},
                               {.fd = e->command_fd, .events = POLLIN}};
+    uint64_t now_ns = vr_engine_now_ns(), next_ns = (e->clock_ms + 1) * MS_NS;
+    uint64_t wait_ns = next_ns > now_ns ? next_ns - now_ns : 0;
+    if (e->counts.sessions == 0)
+        wait_ns = IDLE_MS * MS_NS;
+    struct timespec wait = {.tv_sec = (time_t)(wait_ns / 1000000000u),
+                            .tv_nsec = (long)(wait_ns % 1000000000u)};
+    int ready = ppoll(waits, e->counts.sessions < BATCHING_SESSIONS ? 2 : 0, &wait, NULL);
+    if (ready < 0 && errno != EINTR)
+        return -errno;
+    uint64_t quiet;
+    if (ready > 0 && waits[1].revents != 0 && read(e->command_fd, &quiet, sizeof quiet) < 0)
+        return errno == EAGAIN ? 0 : -errno;
+    return 0;
+}
+
+int vr_engine_run(struct vr_engine *e) {
     prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0); /* the default adds 50 us to each deadline */
     e->clock_ms = vr_engine_now_ns() / MS_NS;
     while (!atomic_load_explicit(&e->stopping, memory_order_acquire)) {
-        uint64_t now_ns = vr_engine_now_ns(), next_ns = (e->clock_ms + 1) * MS_NS;
-        uint64_t wait_ns = next_ns > now_ns ? next_ns - now_ns : 0;
-        if (e->counts.sessions == 0 && e->lazy == false)
-            wait_ns = 1000 * MS_NS;
-        struct timespec wait = {.tv_sec = (time_t)(wait_ns / 1000000000u),
-                                .tv_nsec = (long)(wait_ns % 1000000000u)};
-        int ready = ppoll(waits, 2, &wait, NULL);
-        if (ready < 0 && errno != EINTR)
-            return -errno;
+        int error = wait_for_work(e);
+        if (error != 0)
+            return error;
         if (e->counts.sessions == 0)
             e->clock_ms = vr_engine_now_ns() / MS_NS;
-        if (ready > 0 && waits[1].revents != 0)
+        if (vr_queue_used_by_popper(&e->commands) != 0)
             serve_commands(e);
         serve_clock(e);
-        if (ready > 0 && waits[0].revents != 0)
-            serve_socket(e);
+        serve_socket(e);
         notify(e, vr_engine_now_ns());
     }
     return 0;

@@ -22,7 +22,7 @@
 
 enum {
     VR_JITTER_SLOTS = 64,
-    VR_JITTER_ARENA_BYTES = 24 * 1024,
+    VR_JITTER_ARENA_BYTES = 12 * 1024, /* three longest delays of 128 kbit/s */
     VR_JITTER_PAYLOAD_MAX_BYTES = 1500,
     VR_JITTER_BUCKETS = 48,
     VR_JITTER_BUCKET_MS = 5,

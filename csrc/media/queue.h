@@ -44,6 +44,12 @@ static inline size_t vr_queue_used(struct vr_queue *q) {
                     atomic_load_explicit(&q->popped, memory_order_acquire));
 }
 
+/* Bytes in use, as the popper sees it: at most what is. */
+static inline size_t vr_queue_used_by_popper(struct vr_queue *q) {
+    return (size_t)(atomic_load_explicit(&q->pushed, memory_order_acquire) -
+                    atomic_load_explicit(&q->popped, memory_order_relaxed));
+}
+
 /* Room for a record of `bytes`, or NULL. Nothing is visible before vr_queue_push. */
 static inline void *vr_queue_reserve(struct vr_queue *q, size_t bytes) {
     uint64_t pushed = atomic_load_explicit(&q->pushed, memory_order_relaxed);
