@@ -15,6 +15,15 @@ import click
 
 from relay.errors import RelayError
 
+LIMIT_NAMES = (
+    "token-new-flows-per-s",
+    "token-established-flows",
+    "flow-checks-per-s",
+    "transceiver-new-flows-per-s",
+    "source-unanswered",
+)
+"""As the data plane knows them (relay._dataplane.LIMITS), which is not imported for a help text."""
+
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
@@ -146,7 +155,12 @@ def keygen(key_id: int) -> None:
     default=1 << 18,
     show_default=True,
 )
-@option("--limit", "A cap of one worker; may be repeated.", metavar="NAME=N", multiple=True)
+@option(
+    "--limit",
+    f"A cap of one worker, one of {', '.join(LIMIT_NAMES)}; may be repeated.",
+    metavar="NAME=N",
+    multiple=True,
+)
 @option(
     "--receive-buffer",
     "Receive buffer of each socket.",

@@ -21,7 +21,14 @@ from relay.errors import HandoverError, RelayError, StartError
 from relay.log import Logger
 from relay.pool import SlotDescriptors
 from relay.rundir import RunDir, open_run_dir
-from relay.sockets import PublicGroup, SocketSet, bound_address, open_admin, open_sockets
+from relay.sockets import (
+    PublicGroup,
+    SocketSet,
+    bound_address,
+    is_absent,
+    open_admin,
+    open_sockets,
+)
 
 
 @dataclass
@@ -170,6 +177,8 @@ def _check_fit(
                 left.remove(group)
                 break
         else:
+            if is_absent(where.ip):  # skipped when the running relay started, too
+                continue
             raise HandoverError(
                 f"--listen {where}: the running relay does not listen there; restart it"
             )

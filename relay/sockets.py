@@ -104,6 +104,17 @@ def bound_address(sock: socket.socket) -> HostPort:
     return HostPort(ipaddress.ip_address(name[0]), name[1])
 
 
+def is_absent(ip: IPAddress) -> bool:
+    """Whether this host lacks the address family of `ip`, so that `open_sockets` skips it."""
+    try:
+        sock = _bind_udp("--listen", HostPort(ip, 0), v6only=True, absent_ok=True)
+    except BindError:
+        return False
+    if sock is not None:
+        sock.close()
+    return sock is None
+
+
 class _Buffers:
     """Asks for large buffers; says once when the kernel gives less."""
 

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from relay import config
+from relay._dataplane import LIMITS as DATAPLANE_LIMITS
+from relay.cli import LIMIT_NAMES
 from relay.errors import ConfigError
 from relay.wire.keyring import generate_line
 
@@ -48,6 +50,10 @@ def test_ipv6_prefixes() -> None:
 def test_ipv6_prefixes_refused(texts: list[str]) -> None:
     with pytest.raises(ConfigError, match="--ipv6-prefix"):
         config.parse_ipv6_prefixes("--ipv6-prefix", texts)
+
+
+def test_help_names_every_limit() -> None:
+    assert {name.replace("-", "_") for name in LIMIT_NAMES} == set(DATAPLANE_LIMITS)
 
 
 def test_limits_take_dashes_and_underscores() -> None:
