@@ -35,6 +35,17 @@ TEST(every_packet_of_an_owner_restarts_the_clock) { /* cases E22 */
     bench_close(&b);
 }
 
+TEST(so_does_an_error_that_answers_his_check) {
+    bench_open(&b);
+    establish(&b, 1, 7, ufrag_of(&b, 1, 7, 0));
+    wait_ms(&b, 59999);
+    send_public(&b, client(1), check_of(ufrag_of(&b, 1, 7, 0), 1));
+    CHECK_EQ(send_internal(&b, transceiver(7), client(1), error_of(1)), VR_VERDICT_SEND);
+    wait_ms(&b, 59999);
+    CHECK_EQ(send_public(&b, client(1), rtp()), VR_VERDICT_SEND);
+    bench_close(&b);
+}
+
 TEST(an_error_for_a_stranger_does_not_restart_it) {
     bench_open(&b);
     establish(&b, 1, 7, ufrag_of(&b, 1, 7, 0));
