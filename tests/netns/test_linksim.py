@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,11 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.linksim import Direction, Link, LinkEnd, LinkProfile
-
-needs_namespaces = pytest.mark.skipif(
-    os.geteuid() != 0 or shutil.which("ip") is None or not Path("/dev/net/tun").exists(),
-    reason="network namespaces need root, iproute2 and /dev/net/tun",
-)
+from tests.support.netns import Namespace
 
 
 def delivered(seed: int, profile: LinkProfile, packets: int = 1_000) -> list[bytes]:
@@ -59,14 +53,11 @@ def test_cut_loses_everything() -> None:
 
 
 @pytest.fixture
-def two_namespaces() -> Iterator[tuple[str, str]]:
-    names = (f"vr-a-{os.getpid()}", f"vr-b-{os.getpid()}")
-    for name in names:
-        subprocess.run(["ip", "netns", "add", name], check=True)
-        subprocess.run(["ip", "-n", name, "link", "set", "lo", "up"], check=True)
-    yield names
-    for name in names:
-        subprocess.run(["ip", "netns", "del", name], check=True)
+def two_namespaces(namespaces: None) -> Iterator[tuple[str, str]]:
+    if not Path("/dev/net/tun").exists():
+        pytest.skip("the link simulator needs /dev/net/tun")
+    with Namespace() as first, Namespace() as second:
+        yield first.name, second.name
 
 
 ECHO = """
@@ -87,7 +78,6 @@ for _ in range(5):
 """
 
 
-@needs_namespaces
 def test_packets_cross_with_delay_and_cut(two_namespaces: tuple[str, str]) -> None:
     first, second = two_namespaces
     python = [sys.executable, "-c"]
