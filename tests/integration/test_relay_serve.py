@@ -354,7 +354,7 @@ def test_options_from_environment_and_file_and_flags_win(
     (tmp_path / "relay.toml").write_text(
         f'listen = ["127.0.0.1:0"]\nkeyring = "{keyring}"\ninternal = "127.0.0.1:0"\n'
         f'allow_transceiver = ["127.0.0.0/8"]\nadmin = "127.0.0.1:0"\nworkers = 5\ncluster = 1\n'
-        f'run_dir = "{tmp_path}/run"\nlog_format = "json"\n[limit]\nflow_checks_per_s = 9\n'
+        f'run_dir = "{tmp_path}/run"\ndrain_timeout = 0\nlog_format = "json"\n[limit]\nflow_checks_per_s = 9\n'
     )
     process = processes.relay(
         *("serve", "--workers", "1"),
