@@ -86,7 +86,7 @@ def read_numbers(path: Path) -> list[dict[str, Any]]:
 def test_decode_encode_and_pcm_to_python(
     benchmark: BenchmarkFixture, tmp_path: Path, complexity: int
 ) -> None:
-    sessions = int(os.environ.get("SESSIONS", "100" if complexity == 0 else "60"))
+    sessions = int(os.environ.get("SESSIONS", "150" if complexity == 0 else "80"))
     with (
         MediaServer(tmp_path, SERVER_CPUS, mirror="pcm", complexity=complexity) as server,
         Load(server.port, server.pid, LOAD_CPUS) as load,

@@ -54,7 +54,6 @@ struct client {
     SSL *ssl;
     struct vr_srtp *in, *out;
     uint16_t sequence;
-    uint32_t timestamp;
     uint32_t ssrc;
     unsigned frame;
     bool heard;
@@ -319,13 +318,13 @@ static void on_readable(struct client *c) {
     }
 }
 
-static void say(struct client *c) {
+static void say(struct client *c, uint64_t ms) {
     uint8_t packet[600];
     struct vr_rtp rtp = {.ssrc = c->ssrc,
                          .sequence = c->sequence++,
-                         .timestamp = c->timestamp,
+                         .timestamp =
+                             (uint32_t)(48 * ms), /* a pause is a gap, as with any client */
                          .payload_type = c->payload_type};
-    c->timestamp += 960;
     unsigned frame = c->frame++ % FRAMES;
     size_t bytes = VR_RTP_HEADER_BYTES + (size_t)frame_bytes[frame];
     vr_rtp_write_header(packet, &rtp);
@@ -351,7 +350,7 @@ static void live(uint64_t ms) {
             }
         }
         if (talking && c->connected && ms % PERIOD_MS == i % PERIOD_MS)
-            say(c);
+            say(c, ms);
     }
 }
 
