@@ -116,6 +116,8 @@ cdef extern from "media/session.h" nogil:
         vr_pacer_config pacer
         vr_encoder_config encoder
         uint8_t payload_type
+        bint receive_only
+        bint tap
         uint32_t ssrc
         uint16_t first_sequence
         uint64_t ntp_offset
@@ -131,6 +133,7 @@ cdef extern from "media/session.h" nogil:
         uint64_t echo_dropped
         uint64_t encode_failures
         uint64_t blocks_lost
+        uint64_t tap_blocks_lost
         uint64_t first_in_ns
         uint64_t first_out_ns
         uint64_t round_trip_ns
@@ -146,8 +149,6 @@ cdef extern from "media/session.h" nogil:
     struct vr_session_marks:
         uint64_t first_in_ns
         uint64_t first_out_ns
-        uint64_t packets_in
-        uint64_t packets_out
 
     struct vr_session:
         pass
@@ -157,6 +158,8 @@ cdef extern from "media/session.h" nogil:
     void vr_session_free(vr_session *session)
     size_t vr_session_readable(const vr_session *session)
     size_t vr_session_read(vr_session *session, int16_t *pcm, size_t capacity)
+    size_t vr_session_tap_readable(const vr_session *session)
+    size_t vr_session_read_tap(vr_session *session, int16_t *pcm, size_t capacity)
     vr_pacer *vr_session_pacer(vr_session *session)
     void vr_session_read_counts(const vr_session *session, vr_session_counts *out)
 

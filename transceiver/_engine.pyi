@@ -30,6 +30,8 @@ class Config(Protocol):
     @property
     def echo(self) -> bool: ...
     @property
+    def sends(self) -> bool: ...
+    @property
     def rate_hz(self) -> int: ...
     @property
     def codec(self) -> str: ...
@@ -57,6 +59,8 @@ class Config(Protocol):
     def first_timestamp(self) -> int: ...
     @property
     def first_sequence(self) -> int: ...
+    @property
+    def tap(self) -> bool: ...
     @property
     def ssrc(self) -> int: ...
     @property
@@ -131,6 +135,9 @@ class Session:
     def read(self) -> bytes:
         """All PCM that waits, and asks to be told of more."""
 
+    def read_tap(self) -> bytes:
+        """What a session opened with `tap` kept of both sides, interleaved: client, we."""
+
     def write(self, generation: int, pcm: bytes | bytearray | memoryview) -> int:
         """Queues PCM of a generation (from 1, never falling); returns the samples taken."""
 
@@ -141,10 +148,12 @@ class Session:
         """Samples of a generation that went out; None when it has not begun, or long ago."""
 
     def path(self) -> tuple[bool, bytes, int] | None:
-        """(paused, SPP header of the media's flow key, time of the last authentic packet in ns)."""
+        """(paused, SPP header of the media's flow key, time of the last authentic packet in ns);
+        None before the first check and once closed.
+        """
 
-    def marks(self) -> tuple[int, int, int, int]:
-        """First RTP in and out in ns (0: not yet), RTP packets in and out; zeros once closed."""
+    def marks(self) -> tuple[int, int]:
+        """First RTP in and out in ns (0: not yet); zeros once closed."""
 
     def counts(self) -> dict[str, Any] | None:
         """All counters of the session, by name; None once closed."""

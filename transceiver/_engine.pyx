@@ -37,6 +37,7 @@ assert len(RECEIVE_STATUSES) == VR_RECEIVE_STATUS_COUNT
 assert len(CHECK_STATUSES) == VR_ICE_STATUS_COUNT
 
 _CODECS = {"opus": VR_CODEC_OPUS, "pcmu": VR_CODEC_PCMU, "pcma": VR_CODEC_PCMA}
+cdef bytes _NO_KEY = bytes(36)
 cdef size_t _EVENT_HEAD = sizeof(vr_engine_event)
 
 
@@ -141,6 +142,8 @@ cdef class Engine:
         c.pacer.capacity_samples = config.capacity_ms * config.rate_hz // 1000
         c.pacer.first_timestamp = config.first_timestamp
         c.first_sequence = config.first_sequence
+        c.receive_only = not config.sends
+        c.tap = config.tap
         c.ssrc = config.ssrc
         cname = config.cname.encode()[:32]
         memcpy(c.cname, <const char *>cname, len(cname))
@@ -271,6 +274,16 @@ cdef class Session:
         )
         return pcm if got == samples else pcm[: 2 * got]
 
+    def read_tap(self):
+        cdef size_t samples = 0 if self._media is NULL else vr_session_tap_readable(self._media)
+        if samples == 0:
+            return b""
+        pcm = PyBytes_FromStringAndSize(NULL, 2 * samples)
+        cdef size_t got = vr_session_read_tap(
+            self._media, <int16_t *>PyBytes_AS_STRING(pcm), samples
+        )
+        return pcm if got == samples else pcm[: 2 * got]
+
     def write(self, uint32_t generation, pcm):
         cdef Py_buffer view
         cdef size_t taken
@@ -307,9 +320,11 @@ cdef class Session:
 
     def path(self):
         cdef vr_engine_path path
-        if not vr_engine_read_path(self._owner._engine, self.index, &path):
+        if self._media is NULL or not vr_engine_read_path(self._owner._engine, self.index, &path):
             return None
         key = PyBytes_FromStringAndSize(<const char *>&path.key, 36)
+        if key == _NO_KEY:
+            return None
         return path.paused, _flow_key(key), path.authenticated_ns
 
     def marks(self):
@@ -317,7 +332,7 @@ cdef class Session:
         memset(&m, 0, sizeof(m))
         if self._media is not NULL:
             vr_session_read_marks(self._media, &m)
-        return m.first_in_ns, m.first_out_ns, m.packets_in, m.packets_out
+        return m.first_in_ns, m.first_out_ns
 
     def counts(self):
         cdef vr_session_counts c
@@ -334,6 +349,7 @@ cdef class Session:
             "echo_dropped": c.echo_dropped,
             "encode_failures": c.encode_failures,
             "blocks_lost": c.blocks_lost,
+            "tap_blocks_lost": c.tap_blocks_lost,
             "first_in_ns": c.first_in_ns,
             "first_out_ns": c.first_out_ns,
             "round_trip_ns": c.round_trip_ns,

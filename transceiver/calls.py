@@ -21,13 +21,11 @@ from .auth import Principal
 from .board import Board
 from .callid import CallIds, Owner
 from .dtls import Identity
-from .engine_call import EngineCall
-from .ice import IceAgent
+from .errors import RequestError
 from .log import get_logger
-from .media import MediaEngine
+from .media import EngineFullError, MediaEngine
 from .metrics import Meter
-from .mux import Mux
-from .session import Call, CallParts, CallRequest, CallState, Traffic
+from .session import Call, CallParts, CallRequest, CallState
 
 TICK_S = 0.05
 HOUSEKEEPING_S = 1.0
@@ -68,41 +66,34 @@ class Calls:
         codec: TokenCodec,
         call_ids: CallIds,
         identity: Identity,
-        mux: Mux,
-        agent: IceAgent,
+        engine: MediaEngine,
         board: Board,
         row: int,
         clock: Callable[[], float] = time.monotonic,
-        engine: MediaEngine | None = None,
         on_ended: Callable[[Call], None] = lambda call: None,
     ) -> None:
         self._place = place
         self._codec = codec
         self._call_ids = call_ids
         self._identity = identity
-        self._mux = mux
-        self._agent = agent
+        self._engine = engine
         self._board = board
         self._row = row
         self._clock = clock
         self._meter = Meter(board, row)
         self._calls: dict[str, Call] = {}
+        self._ufrags: set[str] = set()
         self._ended: OrderedDict[str, Ended] = OrderedDict()
-        self._traffic = Traffic()
         self._housekept_s = 0.0
         self._emptied = asyncio.Event()
         self._emptied.set()
         self._parts = CallParts(
-            agent,
-            mux,
+            engine,
             identity,
-            self._traffic,
             clock,
             on_stage=self._meter.reached,
             on_state=self._on_state,
-            engine=engine,
         )
-        self._engine = engine
         self._on_ended = on_ended
 
     def __len__(self) -> int:
@@ -111,17 +102,22 @@ class Calls:
 
     def open(self, request: CallRequest) -> tuple[Call, str]:
         """Makes a call and its answer. The caller has taken a place on the board for it, which is
-        given back when the call ends, or at once when this raises.
+        given back when the call ends, or at once when this raises. RequestError when the engine
+        takes no more.
         """
         try:
             local = self._draw_local()
             call_id = self._call_ids.draw(self._place.owner)
-            make = Call if self._engine is None else EngineCall
-            call = make(self._parts, request, call_id, local)
+            call = Call(self._parts, request, call_id, local)
+        except (EngineFullError, BlockingIOError) as error:
+            self._board.release(self._row)
+            message = "This process can take no more sessions just now."
+            raise RequestError(503, "session_limit", message, retry_after_s=1) from error
         except BaseException:
             self._board.release(self._row)
             raise
         self._calls[call_id] = call
+        self._ufrags.add(call.ice_ufrag)
         self._emptied.clear()
         self._meter.moved(None, call.state, None)
         answer = write_answer(request.offer, local)
@@ -150,7 +146,6 @@ class Calls:
             call.tick(now_s)
         if now_s - self._housekept_s >= HOUSEKEEPING_S:
             self._housekept_s = now_s
-            self._agent.expire(now_s)
             while self._ended and (
                 now_s - next(iter(self._ended.values())).ended_s >= ENDED_KEPT_S
             ):
@@ -159,12 +154,8 @@ class Calls:
 
     def count(self) -> None:
         """Brings the board up to date."""
-        self._meter.dropped(self._agent.drops)
-        self._meter.dropped(self._mux.drops)
-        if self._engine is not None:
-            self._meter.dropped(self._engine.take_drops())
-        self._meter.carried(self._traffic.packets_in, self._traffic.packets_out)
-        self._traffic.packets_in = self._traffic.packets_out = 0
+        self._meter.dropped(self._engine.take_drops())
+        self._meter.carried(*self._engine.take_packets())
 
     async def run(self) -> None:
         """Ticks for ever."""
@@ -183,7 +174,7 @@ class Calls:
 
     def _draw_local(self) -> Local:
         ufrag = self._codec.seal(self._place.address)
-        while self._agent.has(ufrag):
+        while ufrag in self._ufrags:
             ufrag = self._codec.seal(self._place.address)
         return Local(
             ice_ufrag=ufrag,
@@ -199,6 +190,7 @@ class Calls:
         if call.state is not CallState.CLOSED:
             return
         self._calls.pop(call.call_id, None)
+        self._ufrags.discard(call.ice_ufrag)
         self._board.release(self._row)
         self._on_ended(call)
         self._ended[call.call_id] = Ended(

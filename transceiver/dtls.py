@@ -1,11 +1,11 @@
-"""DTLS, SRTP and SCTP of one call: aiortc's parts, driven without its peer connection.
+"""DTLS and SCTP of one call: aiortc's parts, driven without its peer connection.
 
 1. This is the only file that knows a private name of aiortc, hence its length. The versions are
    pinned and the names asserted at import, so an upgrade fails at start and not in a call.
 2. Nothing here waits: datagrams go in, datagrams go out through `send`, time is an argument.
    aiortc's coroutines never suspend on this transport, so they are run to their end in place.
-3. `receive` and `unprotect` tell whether the packet was authentic, for the rules of the socket.
-   What a peer sends raises nothing.
+3. `receive` tells whether the datagram was authentic, for the rules of the socket. What a peer sends
+   raises nothing.
 4. No datagram sent is over MAX_DATAGRAM_BYTES. A flight that gets no reply is sent again after
    150 ms, 300 ms, ..., byte for byte; OpenSSL writes it anew after 1 s, 2 s, .... The handshake
    has 10 s.
@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
-import pylibsrtp
 from aiortc import rtcdtlstransport, rtcsctptransport
 from aiortc.rtcdatachannel import RTCDataChannel, RTCDataChannelParameters
 from aiortc.rtcdtlstransport import RTCCertificate, RTCDtlsTransport, State
@@ -41,7 +40,6 @@ CIPHERS = (
 HANDSHAKE_DEADLINE_S = 10.0
 EARLY_RESEND_S = 0.15
 
-MAX_SSRCS = 16
 MAX_STREAMS = 16
 MAX_WAITING_CHUNKS = 1_024
 MAX_SEND_BACKLOG_BYTES = 4 * 1_048_576
@@ -57,13 +55,13 @@ _PROFILE_NUMBERS = {  # RFC 5764 4.1.2, RFC 7714 14.2
 _PINNED = {"aiortc": "1.16.0", "aioice": "0.13.0"}
 _PRIVATE_NAMES: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (RTCCertificate, ("_create_ssl_context",)),
-    (RTCDtlsTransport, ("_setup_srtp", "_set_role", "_set_state", "_send_data")),
+    (RTCDtlsTransport, ("_set_role", "_set_state", "_send_data")),
     (RTCSctpTransport, ("_handle_data", "_receive", "_set_state")),
     (rtcdtlstransport, ("SRTP_PROFILES", "certificate_digest")),
     (rtcsctptransport, ("USERDATA_MAX_LENGTH", "SCTP_RTO_MIN", "WEBRTC_DCEP")),
 )
 _PRIVATE_ATTRIBUTES: tuple[tuple[Any, tuple[str, ...]], ...] = (
-    (RTCDtlsTransport, ("_ssl", "_state", "_role", "_rx_srtp", "_tx_srtp", "_data_receiver")),
+    (RTCDtlsTransport, ("_ssl", "_role", "_data_receiver")),
     (
         RTCSctpTransport,
         ("_rto", "_association_state", "_advertised_rwnd", "_inbound_streams", "_sack_misordered",
@@ -137,15 +135,13 @@ class _NoIce:
 
 
 class Dtls(RTCDtlsTransport):
-    """One DTLS association with its SRTP keys.
+    """One DTLS association, which makes the keys of SRTP.
 
     `role` is `client` (setup:active) or `server`; `send` takes one datagram and must not raise.
     `close` may be called at any time, also from within `send` or a handler of SCTP.
     """
 
     _ssl: Any
-    _rx_srtp: Any
-    _tx_srtp: Any
 
     def __init__(
         self,
@@ -153,16 +149,13 @@ class Dtls(RTCDtlsTransport):
         role: str,
         fingerprints: Sequence[Fingerprint],
         send: Callable[[bytes], object],
-        *,
-        exports_keys: bool = False,
     ) -> None:
         super().__init__(_NoIce(), [identity.certificate])  # type: ignore[arg-type]
         self._set_role(role)
         self.phase = Phase.NEW
         self.failure = ""
         self.srtp_keys: SrtpKeys | None = None
-        """With `exports_keys`, once connected: the media engine's; then nothing is protected here."""
-        self._exports_keys = exports_keys
+        """Once connected: the media engine's. Nothing is protected here."""
         self._identity = identity
         self._fingerprints = fingerprints
         self._send = send
@@ -170,8 +163,6 @@ class Dtls(RTCDtlsTransport):
         self._resend_at_s = 0.0
         self._resend_after_s = EARLY_RESEND_S
         self._deadline_s = 0.0
-        self._ssrcs: dict[bytes, None] = {}
-        self._last_ssrc = b""
 
     def begin(self, now_s: float) -> None:
         """Starts the handshake; as client the ClientHello leaves at once."""
@@ -222,28 +213,6 @@ class Dtls(RTCDtlsTransport):
             for datagram in self._flight:
                 self._send(datagram)
 
-    def protect(self, packet: bytes) -> bytes | None:
-        """SRTP of one RTP packet; None when not connected or the packet is too long."""
-        return self._srtp(packet, self._tx_srtp, "protect")
-
-    def protect_rtcp(self, packet: bytes) -> bytes | None:
-        """SRTCP of one compound packet; None as for `protect`."""
-        return self._srtp(packet, self._tx_srtp, "protect_rtcp")
-
-    def unprotect(self, datagram: bytes) -> bytes | None:
-        """The RTP packet, or None when it is not authentic, replayed or over 1,500 bytes."""
-        packet = self._srtp(datagram, self._rx_srtp, "unprotect")
-        if packet is not None and len(packet) >= 12:
-            self._note_ssrc(packet[8:12])
-        return packet
-
-    def unprotect_rtcp(self, datagram: bytes) -> bytes | None:
-        """The RTCP compound packet, or None as for `unprotect`."""
-        packet = self._srtp(datagram, self._rx_srtp, "unprotect_rtcp")
-        if packet is not None and len(packet) >= 8:
-            self._note_ssrc(packet[4:8])
-        return packet
-
     def close(self) -> None:
         """Says close_notify when there is somebody to say it to, and forgets all keys."""
         if self.phase in (Phase.HANDSHAKING, Phase.CONNECTED):
@@ -255,32 +224,9 @@ class Dtls(RTCDtlsTransport):
             self.phase = Phase.CLOSED
         self._set_state(State.CLOSED)
         self._flight = []
-        self._rx_srtp = self._tx_srtp = None
+        self.srtp_keys = None
         self._ssl = None
         self.remove_all_listeners()
-
-    def _srtp(self, packet: bytes, session: Any, method: str) -> bytes | None:
-        if self.phase is not Phase.CONNECTED:
-            return None
-        try:
-            return bytes(getattr(session, method)(packet))
-        except (pylibsrtp.Error, ValueError):
-            return None
-
-    def _note_ssrc(self, ssrc: bytes) -> None:
-        """Libsrtp keeps a stream of 1 KiB for each SSRC it has seen; a client may draw 2^32."""
-        if ssrc == self._last_ssrc:
-            return
-        self._last_ssrc = ssrc
-        self._ssrcs.pop(ssrc, None)
-        self._ssrcs[ssrc] = None
-        if len(self._ssrcs) > MAX_SSRCS:
-            oldest = next(iter(self._ssrcs))
-            del self._ssrcs[oldest]
-            try:
-                self._rx_srtp.remove_stream(int.from_bytes(oldest))
-            except pylibsrtp.Error:
-                pass
 
     def _handshake(self, now_s: float) -> None:
         try:
@@ -302,31 +248,26 @@ class Dtls(RTCDtlsTransport):
             self._fail("fingerprint mismatch")
             return
         self._set_state(State.CONNECTED)
-        self._setup_srtp()
-        if self._state is State.FAILED:
+        self.srtp_keys = self._export_srtp_keys()
+        if self.srtp_keys is None:
             self._fail("no common SRTP profile")
             return
-        self.encrypted = True
         self.phase = Phase.CONNECTED
 
-    def _setup_srtp(self) -> None:
+    def _export_srtp_keys(self) -> SrtpKeys | None:
         """RFC 5764 4.2: client key, server key, client salt, server salt, of the profile chosen."""
-        if not self._exports_keys:
-            super()._setup_srtp()
-            return
         selected = self._ssl.get_selected_srtp_profile()
         for profile in rtcdtlstransport.SRTP_PROFILES:
             if profile.openssl_profile == selected:
                 break
         else:
-            self._set_state(State.FAILED)
-            return
+            return None
         key, salt = profile.key_length, profile.salt_length
         material = self._ssl.export_keying_material(b"EXTRACTOR-dtls_srtp", 2 * (key + salt))
         client = material[:key], material[2 * key : 2 * key + salt]
         server = material[key : 2 * key], material[2 * key + salt :]
         receive, send = (client, server) if self._role == "server" else (server, client)
-        self.srtp_keys = SrtpKeys(_PROFILE_NUMBERS[selected], *receive, *send)
+        return SrtpKeys(_PROFILE_NUMBERS[selected], *receive, *send)
 
     def _peer_is_known(self) -> bool:
         """RFC 8122 5: the certificate has one of the offered fingerprints."""

@@ -74,6 +74,8 @@ class MediaConfig:
     ssrc: int
     cname: str
     echo: bool = False
+    sends: bool = True
+    """False for a client that wants to hear nothing: it gets reports only."""
     rate_hz: int = 24_000
     """8000, 16000, 24000 or 48000: of the PCM, both ways."""
     event_payload_type: int | None = None
@@ -89,6 +91,8 @@ class MediaConfig:
     """For sound made in real time: a backlog that stays above this is worked off. 0: never."""
     capacity_ms: int = 120_000
     """Sound that may wait to be sent."""
+    tap: bool = False
+    """Both sides are kept for a recorder, for a second (see recording.py); not in pass-through."""
     # RFC 3550 5.1: random origins; the low half leaves SRTP's first rollover far away
     first_timestamp: int = field(default_factory=lambda: secrets.randbelow(2**32))
     first_sequence: int = field(default_factory=lambda: secrets.randbelow(0x8000))
@@ -144,6 +148,10 @@ class MediaSession:
         """What has gathered; usually `on_sound` brings it."""
         return self._session.read()
 
+    def read_tap(self) -> bytes:
+        """What the tap has kept since the last call: stereo, the client left, we right."""
+        return self._session.read_tap()
+
     def write(self, generation: int, pcm: bytes) -> int:
         """Queues samples behind what is queued. Returns how many bytes were taken: fewer than
         given when `capacity_ms` are waiting.
@@ -166,20 +174,16 @@ class MediaSession:
         return 1_000 * self._session.waiting / self.rate_hz
 
     def path(self) -> FlowKey | None:
-        """Where sound goes now; None while the call is paused."""
+        """Where sound goes, or went before the call paused; None before the first check."""
         found = self._session.path()
-        if found is None or found[0]:
-            return None
-        return bytes.__new__(FlowKey, found[1])
+        return None if found is None else bytes.__new__(FlowKey, found[1])
 
-    def marks(self) -> tuple[float | None, float | None, int, int]:
-        """When sound first came and first left, and RTP packets in and out; cheap."""
-        first_in_ns, first_out_ns, packets_in, packets_out = self._session.marks()
+    def marks(self) -> tuple[float | None, float | None]:
+        """When sound first came and when it first left, in monotonic seconds; cheap."""
+        first_in_ns, first_out_ns = self._session.marks()
         return (
             first_in_ns / 1e9 if first_in_ns else None,
             first_out_ns / 1e9 if first_out_ns else None,
-            packets_in,
-            packets_out,
         )
 
     def stats(self) -> dict[str, Any]:
@@ -218,6 +222,7 @@ class MediaEngine:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="media", daemon=True)
         self._drops_taken: Counter[str] = Counter()
+        self._packets_taken = (0, 0)
         self.handler_failures = 0
 
     def __len__(self) -> int:
@@ -281,6 +286,12 @@ class MediaEngine:
         fresh = drops - self._drops_taken
         self._drops_taken = drops
         return fresh
+
+    def take_packets(self) -> tuple[int, int]:
+        """RTP packets in and out since the last call."""
+        counts = self.counts()
+        before, self._packets_taken = self._packets_taken, (counts["rtp_in"], counts["rtp_out"])
+        return self._packets_taken[0] - before[0], self._packets_taken[1] - before[1]
 
     def _run(self) -> None:
         try:

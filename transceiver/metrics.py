@@ -124,10 +124,9 @@ class Meter:
         self._board.add(self._row, "rtp_out", packets_out)
 
     def dropped(self, drops: Counter[str]) -> None:
-        """Takes over, and clears, a counter of drops."""
+        """Datagrams and checks that came to nothing since the last time."""
         for reason, count in drops.items():
             self._count("drop", reason, count)
-        drops.clear()
 
     def _count(self, group: str, label: str, count: int = 1) -> None:
         name = f"{group}.{label}"

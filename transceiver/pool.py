@@ -35,7 +35,7 @@ from .errors import ConfigError
 from .limits import KeyLimits
 from .log import get_logger
 from .metrics import board_names, reset_gauges
-from .mux import open_socket
+from .sockets import open_media
 from .worker import PoolParts, run_worker
 
 FIRST_PAUSE_S = 0.05
@@ -117,7 +117,7 @@ class Pool:
         at = self._config.media
         port = at.port + process if at.port else 0
         try:
-            return open_socket(str(at.ip), port)
+            return open_media(str(at.ip), port)
         except OSError as error:
             raise ConfigError(f"--media: {Endpoint(at.ip, port)}: {error.strerror}") from None
 

@@ -37,14 +37,15 @@ from .callid import CallIds, Owner
 from .calls import Calls, Place
 from .config import TransceiverConfig
 from .dtls import Identity
-from .ice import IceAgent
 from .limits import KeyLimits
 from .media import MediaEngine
-from .mux import Mux
 from .siblings import Siblings, socket_path
+from .sockets import open_http
 
 HTTP_BACKLOG = 512
 MEDIA_SESSIONS_MAX = 8_192
+MEDIA_PLACES_SPARE = 64
+"""An ended call's place is free a moment later than its session."""
 SHUTDOWN_TIMEOUT_S = 2.0
 WEB_DIR = Path(__file__).parent / "web"
 
@@ -71,21 +72,6 @@ def run_worker(pool: PoolParts, process: int, media: socket.socket, life_fd: int
     return 0
 
 
-def open_http(at: Endpoint) -> socket.socket:
-    """A TCP socket bound with SO_REUSEPORT, not listening. Raises OSError."""
-    family = socket.AF_INET6 if at.ip.version == 6 else socket.AF_INET
-    opened = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        opened.setblocking(False)
-        opened.bind((str(at.ip), at.port))
-    except OSError:
-        opened.close()
-        raise
-    return opened
-
-
 class _Worker:
     def __init__(self, pool: PoolParts, process: int, media: socket.socket, life_fd: int) -> None:
         self._pool = pool
@@ -101,16 +87,14 @@ class _Worker:
         loop.add_signal_handler(signal.SIGTERM, self._stop.set)
         loop.add_reader(self._life_fd, self._on_orphaned)
         pool, config = self._pool, self._pool.config
-        agent = IceAgent()
-        mux = Mux(self._media, agent, allowed_relays=config.allowed_relays, direct=config.direct)
         engine = MediaEngine(
             self._media,
-            max_sessions=min(config.max_sessions, MEDIA_SESSIONS_MAX),
+            max_sessions=min(config.max_sessions, MEDIA_SESSIONS_MAX) + MEDIA_PLACES_SPARE,
             allowed_relays=config.allowed_relays,
             direct=config.direct,
         )
         http = aiohttp.ClientSession(auto_decompress=False)
-        calls, parts = self._make_parts(mux, agent, engine, http)
+        calls, parts = self._make_parts(engine, http)
         runners = await self._listen(parts)
         engine.start(loop)
         ticker = asyncio.create_task(calls.run())
@@ -137,7 +121,7 @@ class _Worker:
         self._stop.set()
 
     def _make_parts(
-        self, mux: Mux, agent: IceAgent, engine: MediaEngine, http: aiohttp.ClientSession
+        self, engine: MediaEngine, http: aiohttp.ClientSession
     ) -> tuple[Calls, AppParts]:
         pool, config = self._pool, self._pool.config
         host, port = self._media.getsockname()[:2]
@@ -166,11 +150,9 @@ class _Worker:
             codec=TokenCodec(config.keyring, config.ipv6_prefixes),
             call_ids=CallIds(pool.call_id_key),
             identity=pool.identity,
-            mux=mux,
-            agent=agent,
+            engine=engine,
             board=pool.board,
             row=self._process,
-            engine=engine,
             on_ended=lambda call: pool.key_limits.release(self._process, call.principal.name),
         )
         parts = AppParts(

@@ -184,8 +184,8 @@ static struct transaction *find_transaction(struct ice_session *s, const uint8_t
                                             uint64_t now_ns) {
     for (uint32_t i = 0; i < s->transactions_count; i++) {
         struct transaction *t = &s->transactions[i];
-        if (memcmp(t->tid, tid, sizeof t->tid) == 0)
-            return now_ns - t->seen_ns < TRANSACTION_MEMORY_NS ? t : NULL;
+        if (memcmp(t->tid, tid, sizeof t->tid) == 0 && now_ns - t->seen_ns < TRANSACTION_MEMORY_NS)
+            return t;
     }
     return NULL;
 }
@@ -272,15 +272,17 @@ unsigned vr_ice_members(struct vr_ice *ice, const struct vr_flow_key *key, uint6
     return count;
 }
 
+static struct vr_ice_path *free_path_of(struct vr_ice *ice, uint32_t session) {
+    for (int i = 0; i < VR_ICE_FLOW_KEYS; i++)
+        if (!ice->paths[session * VR_ICE_FLOW_KEYS + (uint32_t)i].used)
+            return &ice->paths[session * VR_ICE_FLOW_KEYS + (uint32_t)i];
+    return NULL;
+}
+
+/* Puts the session on a flow key; it has a free path. */
 static struct vr_ice_path *join(struct vr_ice *ice, uint32_t session, const struct vr_flow_key *key,
                                 uint64_t now_ns) {
-    struct vr_ice_path *free_path = NULL, *longest;
-    vr_ice_expire(ice, session, now_ns);
-    for (int i = 0; i < VR_ICE_FLOW_KEYS && free_path == NULL; i++)
-        if (!ice->paths[session * VR_ICE_FLOW_KEYS + (uint32_t)i].used)
-            free_path = &ice->paths[session * VR_ICE_FLOW_KEYS + (uint32_t)i];
-    if (free_path == NULL)
-        return NULL;
+    struct vr_ice_path *free_path = free_path_of(ice, session), *longest;
     if (sharing(ice, key, &longest) >= VR_ICE_SESSIONS_PER_FLOW_KEY)
         leave(ice, longest);
     int32_t *bucket = flow_bucket(ice, key);
@@ -434,21 +436,25 @@ enum vr_ice_status vr_ice_check(struct vr_ice *ice, const uint8_t *data, size_t 
     struct ice_session *s = authenticate(ice, data, &m, &status);
     if (s == NULL)
         return status;
+    uint32_t session = (uint32_t)(s - ice->sessions);
+    vr_ice_expire(ice, session, now_ns);
+    struct vr_ice_path *path = vr_ice_find(ice, session, key);
+    struct transaction *seen = find_transaction(s, m.tid, now_ns);
+    if (seen != NULL && !vr_flow_key_equal(&seen->key, key))
+        return VR_ICE_REPLAYED;
+    if (path == NULL && free_path_of(ice, session) == NULL)
+        return VR_ICE_FLOW_KEY_LIMIT;
+    if (seen == NULL)
+        remember(s, m.tid, key, now_ns);
     if (m.has_ice_controlled) { /* RFC 8445 7.3.1.1: a lite agent facing a full one is controlled */
         out->reply_bytes = write_role_conflict(s, &m, out->reply);
         return VR_ICE_ROLE_CONFLICT;
     }
-    uint32_t session = (uint32_t)(s - ice->sessions);
-    struct transaction *seen = find_transaction(s, m.tid, now_ns);
-    if (seen != NULL && !vr_flow_key_equal(&seen->key, key))
+    if (seen != NULL && path == NULL)
         return VR_ICE_REPLAYED;
-    struct vr_ice_path *path = vr_ice_find(ice, session, key);
     if (seen == NULL) {
         if (path == NULL)
             path = join(ice, session, key, now_ns);
-        if (path == NULL)
-            return VR_ICE_FLOW_KEY_LIMIT;
-        remember(s, m.tid, key, now_ns);
         if (m.has_use_candidate)
             path->nominated_ns = now_ns;
         vr_ice_authenticated(ice, path, source, now_ns, false);

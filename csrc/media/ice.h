@@ -7,16 +7,18 @@
  *    newcomer removes nobody; a session leaves after 30 s without an authenticated packet there, and
  *    a fifth takes the place of the one silent longest.
  * 2. A check is answered only when its USERNAME is exactly ours and its MESSAGE-INTEGRITY holds; everything
- *    else gets silence. At most 16 live flow keys a session are answered. A transaction id of the last 60 s
- *    that comes back from another flow key is dropped: a captured check must not move media.
- *    ICE-CONTROLLED gets 487.
+ *    else gets silence. A transaction id of the last 60 s that comes back from another flow key is dropped:
+ *    a captured check must not move media. From its own flow key it is a retransmission: answered again,
+ *    but no proof of anything. At most 16 live flow keys a session are answered. What is left and says
+ *    ICE-CONTROLLED gets 487, and no path.
  * 3. A reply goes to its request's source; everything else to the source of the last authenticated packet
  *    of the session on that flow key.
  * 4. Media goes to the flow key of the newest authenticated SRTP, SRTCP or DTLS, else of the latest
  *    USE-CANDIDATE, else of the first check; never to one without an authenticated packet in the last 10 s.
  * 5. Consent is time (RFC 7675): 30 s without an authenticated packet.
  *
- * transceiver/ice.py has the same rules in Python; a property test holds the two together. One thread.
+ * tests/support/ice_model.py has the same rules in Python; a property test holds the two together.
+ * One thread.
  */
 #ifndef VR_ICE_H
 #define VR_ICE_H
@@ -64,7 +66,7 @@ enum vr_ice_status {
     VR_ICE_UNKNOWN_UFRAG,
     VR_ICE_WRONG_USERNAME,
     VR_ICE_WRONG_INTEGRITY,
-    VR_ICE_REPLAYED,       /* a known transaction from another flow key */
+    VR_ICE_REPLAYED, /* a known transaction from another flow key, or after its own was left */
     VR_ICE_FLOW_KEY_LIMIT, /* a seventeenth live flow key */
     VR_ICE_STATUS_COUNT,
 };

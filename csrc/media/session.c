@@ -1,5 +1,7 @@
 #include "session.h"
 
+#include "ring.h"
+
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,10 +37,9 @@ struct vr_session {
     uint64_t last_timestamp_ns;
     uint64_t last_sent_ns, last_report_ns;
 
-    int16_t *ring; /* NULL in ECHO mode */
-    size_t ring_samples;
-    _Atomic uint64_t written, read; /* samples since the beginning; only the reader moves `read` */
-    _Atomic uint64_t blocks_lost;
+    struct vr_ring heard; /* none in ECHO mode */
+    struct vr_ring tap;   /* both sides of each tick, interleaved; none unless asked for */
+    int16_t sides[2 * VR_BLOCK_MAX_SAMPLES];
 };
 
 struct vr_session *vr_session_new(const struct vr_session_config *config, uint64_t now_ns) {
@@ -53,11 +54,13 @@ struct vr_session *vr_session_new(const struct vr_session_config *config, uint64
     s->last_timestamp_ns = s->last_sent_ns = s->last_report_ns = now_ns;
     if (config->mode == VR_SESSION_ECHO)
         return s;
-    s->ring_samples = config->receive.rate_hz / 1000 * VR_SESSION_RING_MS;
-    s->ring = malloc(s->ring_samples * sizeof *s->ring);
+    size_t block = config->receive.rate_hz / 1000 * VR_BLOCK_MS;
+    bool rings =
+        vr_ring_init(&s->heard, block, VR_SESSION_RING_MS / VR_BLOCK_MS) &&
+        (!config->tap || vr_ring_init(&s->tap, 2 * block, VR_SESSION_RING_MS / VR_BLOCK_MS));
     s->pacer = vr_pacer_new(&s->config.pacer);
     s->encoder = vr_encoder_new(&config->encoder);
-    if (s->ring != NULL && s->pacer != NULL && s->encoder != NULL &&
+    if (rings && s->pacer != NULL && s->encoder != NULL &&
         vr_receiver_init(&s->receiver, &config->receive) == 0)
         return s;
     vr_session_free(s);
@@ -73,7 +76,8 @@ void vr_session_free(struct vr_session *s) {
         vr_receiver_free(&s->receiver);
     vr_pacer_free(s->pacer);
     vr_encoder_free(s->encoder);
-    free(s->ring);
+    vr_ring_free(&s->heard);
+    vr_ring_free(&s->tap);
     free(s);
 }
 
@@ -212,6 +216,8 @@ static enum vr_session_status take_rtp(struct vr_session *s, uint8_t *data, size
         return VR_SESSION_RECEIVE;
     }
     count_in(s, &rtp, s->clock_hz, now_ns);
+    if (s->config.receive_only)
+        return VR_SESSION_OK;
     *out_bytes = echo(s, &rtp, now_ns, out);
     s->counts.echo_dropped += *out_bytes == 0;
     return VR_SESSION_OK;
@@ -233,23 +239,30 @@ int vr_session_event(struct vr_session *s) {
 
 /* --- the clock ------------------------------------------------------------------------------- */
 
+/* One side of this tick for the tap: 0 the client, 1 what it is sent. Without `pcm`: silence. */
+static void note_side(struct vr_session *s, size_t side, const int16_t *pcm) {
+    if (s->tap.samples == NULL)
+        return;
+    for (size_t i = 0; i < s->heard.block; i++)
+        s->sides[2 * i + side] = pcm != NULL ? pcm[i] : 0;
+}
+
 static bool listen(struct vr_session *s, uint64_t now_ns) {
     int16_t pcm[VR_BLOCK_MAX_SAMPLES];
-    if (!vr_receiver_tick(&s->receiver, now_ns, pcm))
-        return false;
-    size_t block = s->config.receive.rate_hz / 1000 * VR_BLOCK_MS;
-    uint64_t written = atomic_load_explicit(&s->written, memory_order_relaxed);
-    /* the ring is a whole number of blocks: a block never wraps */
-    memcpy(s->ring + written % s->ring_samples, pcm, block * sizeof *pcm);
-    atomic_store_explicit(&s->written, written + block, memory_order_release);
-    return true;
+    bool heard = vr_receiver_tick(&s->receiver, now_ns, pcm);
+    note_side(s, 0, heard ? pcm : NULL);
+    if (heard)
+        vr_ring_write(&s->heard, pcm);
+    return heard;
 }
 
 static size_t speak(struct vr_session *s, uint64_t now_ns, uint8_t *out) {
     int16_t pcm[VR_BLOCK_MAX_SAMPLES];
     struct vr_pacer_block block;
-    vr_pacer_tick(s->pacer, pcm, &block);
-    if (!block.sound)
+    vr_pacer_tick(s->pacer, pcm, &block); /* time passes, heard or not */
+    if (block.sound && !s->config.receive_only)
+        note_side(s, 1, pcm);
+    if (!block.sound || s->config.receive_only)
         return 0;
     size_t room = VR_SESSION_PACKET_BYTES - VR_RTP_HEADER_BYTES - VR_SRTP_GROWTH_BYTES;
     size_t payload_bytes = vr_encoder_encode(s->encoder, pcm, out + VR_RTP_HEADER_BYTES, room);
@@ -303,8 +316,11 @@ bool vr_session_tick(struct vr_session *s, uint64_t now_ns, bool paused,
     bool heard = false;
     if (s->config.mode == VR_SESSION_PCM) {
         heard = listen(s, now_ns);
+        note_side(s, 1, NULL);
         if (s->srtp_out != NULL && !paused)
             out->rtp_bytes = speak(s, now_ns, out->rtp);
+        if (s->tap.samples != NULL && s->srtp_out != NULL)
+            vr_ring_write(&s->tap, s->sides);
     }
     if (s->srtp_out != NULL && !paused &&
         (now_ns - s->last_report_ns >= VR_SESSION_REPORT_MS * MS_NS ||
@@ -320,18 +336,8 @@ size_t vr_session_bye(struct vr_session *s, uint64_t now_ns,
 
 /* --- the reader ------------------------------------------------------------------------------ */
 
-/* The oldest sample that is still whole: the writer may be filling the block behind the newest. */
-static uint64_t oldest(const struct vr_session *s, uint64_t written) {
-    uint64_t kept = s->ring_samples - s->config.receive.rate_hz / 1000 * VR_BLOCK_MS;
-    return written > kept ? written - kept : 0;
-}
-
-size_t vr_session_readable(const struct vr_session *session) {
-    struct vr_session *s = (struct vr_session *)session;
-    uint64_t written = atomic_load_explicit(&s->written, memory_order_acquire);
-    uint64_t read = atomic_load_explicit(&s->read, memory_order_relaxed);
-    uint64_t first = oldest(s, written);
-    return (size_t)(written - (read > first ? read : first));
+size_t vr_session_readable(const struct vr_session *s) {
+    return vr_ring_readable(&s->heard);
 }
 
 uint32_t vr_session_readable_ms(const struct vr_session *s) {
@@ -339,29 +345,15 @@ uint32_t vr_session_readable_ms(const struct vr_session *s) {
 }
 
 size_t vr_session_read(struct vr_session *s, int16_t *pcm, size_t capacity) {
-    if (s->ring == NULL)
-        return 0;
-    uint64_t read = atomic_load_explicit(&s->read, memory_order_relaxed);
-    size_t block = s->config.receive.rate_hz / 1000 * VR_BLOCK_MS;
-    for (;;) {
-        uint64_t written = atomic_load_explicit(&s->written, memory_order_acquire);
-        uint64_t first = oldest(s, written);
-        if (read < first) {
-            atomic_fetch_add_explicit(&s->blocks_lost, (first - read) / block,
-                                      memory_order_relaxed);
-            read = first;
-        }
-        size_t count = (size_t)(written - read) < capacity ? (size_t)(written - read) : capacity;
-        size_t at = (size_t)(read % s->ring_samples), to_end = s->ring_samples - at;
-        size_t head = count < to_end ? count : to_end;
-        memcpy(pcm, s->ring + at, head * sizeof *pcm);
-        memcpy(pcm + head, s->ring, (count - head) * sizeof *pcm);
-        atomic_thread_fence(memory_order_acquire);
-        if (oldest(s, atomic_load_explicit(&s->written, memory_order_relaxed)) > read)
-            continue; /* overwritten meanwhile */
-        atomic_store_explicit(&s->read, read + count, memory_order_relaxed);
-        return count;
-    }
+    return vr_ring_read(&s->heard, pcm, capacity);
+}
+
+size_t vr_session_tap_readable(const struct vr_session *s) {
+    return vr_ring_readable(&s->tap);
+}
+
+size_t vr_session_read_tap(struct vr_session *s, int16_t *pcm, size_t capacity) {
+    return vr_ring_read(&s->tap, pcm, capacity / 2 * 2);
 }
 
 struct vr_pacer *vr_session_pacer(struct vr_session *s) {
@@ -372,15 +364,14 @@ void vr_session_read_marks(const struct vr_session *s, struct vr_session_marks *
     *out = (struct vr_session_marks){
         .first_in_ns = s->counts.first_in_ns,
         .first_out_ns = s->counts.first_out_ns,
-        .packets_in = s->counts.packets_in,
-        .packets_out = s->counts.packets_out,
     };
 }
 
 void vr_session_read_counts(const struct vr_session *session, struct vr_session_counts *out) {
     struct vr_session *s = (struct vr_session *)session;
     *out = s->counts;
-    out->blocks_lost = atomic_load_explicit(&s->blocks_lost, memory_order_relaxed);
+    out->blocks_lost = atomic_load_explicit(&s->heard.blocks_lost, memory_order_relaxed);
+    out->tap_blocks_lost = atomic_load_explicit(&s->tap.blocks_lost, memory_order_relaxed);
     out->lost_in = vr_reception_lost(&s->reception);
     out->jitter_in_units = s->reception.jitter_16 >> 4;
     out->clock_hz_in = s->reception.clock_hz;

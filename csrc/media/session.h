@@ -32,6 +32,8 @@ struct vr_session_config {
     struct vr_pacer_config pacer;     /* clock_hz is set here */
     struct vr_encoder_config encoder; /* its codec is the one that we send */
     uint8_t payload_type;             /* of what we send */
+    bool receive_only;                /* the client hears nothing: only reports are sent */
+    bool tap;                         /* PCM mode: keep both sides for a recorder */
     uint32_t ssrc;
     uint16_t first_sequence;
     uint64_t ntp_offset; /* NTP time (32.32) of monotonic 0 */
@@ -60,6 +62,7 @@ struct vr_session_counts {
     uint64_t echo_dropped; /* ECHO: not of our codec, or a jump that cannot be passed on */
     uint64_t encode_failures;
     uint64_t blocks_lost; /* the reader slept: oldest blocks overwritten, as the reader saw it */
+    uint64_t tap_blocks_lost;           /* the recorder slept */
     uint64_t first_in_ns, first_out_ns; /* RTP; 0: not yet */
     uint64_t round_trip_ns;             /* newest; 0: unknown */
     uint32_t lost_in;                   /* packets that never came */
@@ -74,7 +77,7 @@ struct vr_session_counts {
 
 /* What is asked for often. */
 struct vr_session_marks {
-    uint64_t first_in_ns, first_out_ns, packets_in, packets_out;
+    uint64_t first_in_ns, first_out_ns; /* RTP; 0: not yet */
 };
 
 struct vr_session;
@@ -112,6 +115,10 @@ int vr_session_event(struct vr_session *session);
 size_t vr_session_readable(const struct vr_session *session);
 uint32_t vr_session_readable_ms(const struct vr_session *session);
 size_t vr_session_read(struct vr_session *session, int16_t *pcm, size_t capacity);
+
+/* Reader: what the tap has kept, since the keys came: client and we, interleaved, an even number of samples. */
+size_t vr_session_tap_readable(const struct vr_session *session);
+size_t vr_session_read_tap(struct vr_session *session, int16_t *pcm, size_t capacity);
 
 /* The pacer, NULL in ECHO mode: its writer functions may run in the reader's thread. */
 struct vr_pacer *vr_session_pacer(struct vr_session *session);

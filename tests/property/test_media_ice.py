@@ -1,4 +1,4 @@
-"""The rules of the transceiver's socket in C (csrc/media/ice.c) against those in Python (transceiver/ice.py).
+"""The rules of the transceiver's socket in C (csrc/media/ice.c) against those in Python (tests/support/ice_model.py).
 
 Any sequence of checks, media and waiting has to give the same answers, members and media paths.
 """
@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from relay.wire import stun
 from relay.wire.address import Endpoint
 from relay.wire.spp import FlowKey
+from tests.support.ice_model import IceAgent, IceSession, Source
 from tests.support.stun import attribute, message
-from transceiver.ice import IceAgent, IceSession, Source
 
 ROOT = Path(__file__).resolve().parents[2]
 PWD = "passwordpassword12345678"

@@ -1,4 +1,4 @@
-"""The ICE-lite agent of one process, without I/O: checks in, replies and paths out, time as an argument.
+"""The rules of csrc/media/ice.h once more, slowly and in Python: the model that its tests hold it against.
 
 *Authenticated* means: a check whose MESSAGE-INTEGRITY holds and whose transaction id is new,
 unreplayed SRTP or SRTCP, or a decrypted DTLS record.
@@ -7,9 +7,9 @@ unreplayed SRTP or SRTCP, or a decrypted DTLS record.
    newcomer removes nobody; a session leaves after 30 s without an authenticated packet there, and
    a fifth takes the place of the one silent longest.
 2. A check is answered only when its USERNAME is exactly ours and its MESSAGE-INTEGRITY holds;
-   everything else gets silence. At most 16 live flow keys a session are answered. A transaction
-   id of the last 60 s that comes back from another flow key is dropped: a captured check must not
-   move media. ICE-CONTROLLED gets 487.
+   everything else gets silence. A transaction id of the last 60 s that comes back from another
+   flow key is dropped; from its own it is answered again, but proves nothing. At most 16 live flow
+   keys a session are answered. What is left and says ICE-CONTROLLED gets 487, and no path.
 3. A reply goes to its request's source; everything else to the source of the last authenticated
    packet of the session on that flow key.
 4. Media goes to the flow key of the newest authenticated SRTP, SRTCP or DTLS, else of the latest
@@ -35,7 +35,7 @@ SILENT_FLOW_KEY_S = 30.0
 CONSENT_S = 30.0
 MEDIA_SILENCE_S = 10.0
 TRANSACTION_MEMORY_S = 60.0
-TRANSACTIONS_PER_SESSION = 4_096
+TRANSACTIONS_PER_SESSION = 1_024
 
 _NEVER_S = float("-inf")
 
@@ -162,21 +162,26 @@ class IceAgent:
             return self._dropped("wrong_username")
         if not message.verify(session.pwd):
             return self._dropped("wrong_integrity")
-        if message.ice_controlled:
-            reason = stun.error(message, stun.ROLE_CONFLICT, "Role Conflict", session.pwd)
-            return Checked(reason, None)
+        for old in [path for path in session.paths.values() if not path.is_live(now_s)]:
+            self._leave(old)
         seen = session.transactions.get(message.transaction_id)
         if seen is not None and now_s - seen[0] >= TRANSACTION_MEMORY_S:
             seen = None
         if seen is not None and seen[1] != key:
             return self._dropped("replayed_check")
         path = session.paths.get(key)
+        if path is None and len(session.paths) >= FLOW_KEYS_PER_SESSION:
+            return self._dropped("flow_key_limit")
+        if seen is None:
+            self._remember(session, message.transaction_id, key, now_s)
+        if message.ice_controlled:
+            reason = stun.error(message, stun.ROLE_CONFLICT, "Role Conflict", session.pwd)
+            return Checked(reason, None)
+        if seen is not None and path is None:
+            return self._dropped("replayed_check")
         if seen is None:
             if path is None:
                 path = self._join(session, key, source, now_s)
-                if path is None:
-                    return self._dropped("flow_key_limit")
-            self._remember(session, message.transaction_id, key, now_s)
             if message.use_candidate:
                 path.nominated_s = now_s
             self.authenticated(path, source, now_s)
@@ -211,11 +216,7 @@ class IceAgent:
                     break
                 del session.transactions[transaction_id]
 
-    def _join(self, session: IceSession, key: FlowKey, source: Source, now_s: float) -> Path | None:
-        for path in [path for path in session.paths.values() if not path.is_live(now_s)]:
-            self._leave(path)
-        if len(session.paths) >= FLOW_KEYS_PER_SESSION:
-            return None
+    def _join(self, session: IceSession, key: FlowKey, source: Source, now_s: float) -> Path:
         sharing = self._flows.setdefault(key, [])
         if len(sharing) >= SESSIONS_PER_FLOW_KEY:
             self._leave(min(sharing, key=lambda path: path.authenticated_s))
