@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-import transceiver.engine_call
+import transceiver.session
 import transceiver.worker
 from transceiver.backends.loopback import LoopbackBackend
 from transceiver.cli import main
@@ -75,7 +75,7 @@ if __name__ == "__main__":
     vars(transceiver.worker)["MediaEngine"] = CountingEngine
     backend = Mirror() if os.environ["MIRROR"] == "pcm" else LoopbackBackend()
     vars(transceiver.worker)["_make_backends"] = lambda config, http: {backend.name: backend}
-    vars(transceiver.engine_call)["MediaConfig"] = functools.partial(
+    vars(transceiver.session)["MediaConfig"] = functools.partial(
         MediaConfig, complexity=int(os.environ.get("COMPLEXITY", "0")), fec=False, live_ms=80
     )
     main()

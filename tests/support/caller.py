@@ -26,9 +26,9 @@ from relay.wire._codec import StunClass
 from tests.support.lab import Host, TransceiverHost
 from tests.support.offers import CHROMIUM, join, split
 from tests.support.relayed import wait_until
-from transceiver.dtls import Dtls, Identity, Phase
+from tests.support.rtp import RtpPacket, SrtpDtls, is_rtcp, read_rtp, write_rtp
+from transceiver.dtls import Identity, Phase
 from transceiver.offer import Fingerprint
-from transceiver.rtp import RtpPacket, is_rtcp, read_rtp, write_rtp
 
 PACKET_S = 0.02
 PAYLOAD_BYTES = 160
@@ -125,7 +125,7 @@ class Caller:
         self._nominate_all = nominate_all
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="caller")
-        self._dtls: Dtls
+        self._dtls: SrtpDtls
         self._username = b""
         self._key = b""
         self._next_packet_s = 0.0
@@ -186,7 +186,7 @@ class Caller:
         self._username = f"{_field(answer, 'a=ice-ufrag:')}:{_REMOTE_UFRAG}".encode()
         self._key = _field(answer, "a=ice-pwd:").encode()
         fingerprint = Fingerprint("sha-256", _field(answer, "a=fingerprint:sha-256 "))
-        self._dtls = Dtls(_IDENTITY, "server", [fingerprint], self._send)
+        self._dtls = SrtpDtls(_IDENTITY, "server", [fingerprint], self._send)
         candidates = re.findall(r"a=candidate:\d+ 1 udp \d+ (\S+) (\d+) typ host", answer)
         for index, address in enumerate(self._local):
             remote = (
