@@ -7,10 +7,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from tests.support.process import Processes
 from tests.support.relayed import RTP, Client, Relay, Transceiver, is_running, wait_until
@@ -19,18 +16,6 @@ from tests.support.stream import Stream
 BATCH_MAX = 256
 SMALL_BUFFER = ("--receive-buffer", "212992")
 """What a host with an untouched net.core.rmem_max gives."""
-
-
-@pytest.fixture
-def client() -> Iterator[Client]:
-    with Client() as opened:
-        yield opened
-
-
-@pytest.fixture
-def transceiver() -> Iterator[Transceiver]:
-    with Transceiver() as opened:
-        yield opened
 
 
 def test_kill_9_under_traffic_costs_at_most_the_batch(

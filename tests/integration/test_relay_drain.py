@@ -8,13 +8,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.process import Processes
-from tests.support.relayed import RTP, Client, Relay, Transceiver, is_running, wait_until
+from tests.support.relayed import (
+    RTP,
+    Client,
+    Relay,
+    Transceiver,
+    check_both_ways,
+    is_running,
+    wait_until,
+)
 
 NAMESPACE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 
@@ -28,26 +35,6 @@ def missing_for_pid_namespaces() -> str | None:
     return None
 
 
-@pytest.fixture
-def client() -> Iterator[Client]:
-    with Client() as opened:
-        yield opened
-
-
-@pytest.fixture
-def transceiver() -> Iterator[Transceiver]:
-    with Transceiver() as opened:
-        yield opened
-
-
-def check_forwarding(relay: Relay, client: Client, transceiver: Transceiver) -> None:
-    client.send(RTP, relay.public[0])
-    key, payload, internal = transceiver.receive()
-    assert payload == RTP
-    transceiver.send(key, RTP, internal)
-    assert client.receive() == (RTP, relay.public[0])
-
-
 def test_readiness_goes_first_forwarding_goes_on_until_the_timeout(
     processes: Processes, tmp_path: Path, client: Client, transceiver: Transceiver
 ) -> None:
@@ -57,7 +44,7 @@ def test_readiness_goes_first_forwarding_goes_on_until_the_timeout(
     os.kill(relay.process.pid, signal.SIGTERM)
     wait_until(lambda: relay.get("/readyz") == (503, "draining\n"), "not ready")
     assert relay.get("/healthz")[0] == 200
-    check_forwarding(relay, client, transceiver)
+    check_both_ways(relay, client, transceiver)
     with Client() as newcomer:  # a client that was sent here a moment ago
         newcomer.establish(transceiver.ufrag(relay.keyring), relay.public[0], transceiver)
     assert relay.process.wait() == 0
@@ -111,7 +98,7 @@ def test_a_draining_relay_replaces_a_dead_worker_and_refuses_a_successor(
     os.kill(relay.process.pid, signal.SIGTERM)
     relay.process.wait_event("draining")
     os.kill(relay.worker_pids()[0], signal.SIGKILL)
-    check_forwarding(relay, client, transceiver)
+    check_both_ways(relay, client, transceiver)
     successor = Relay(processes, tmp_path, "--takeover", workers=1, ready=False)
     assert successor.process.wait() == 1
     assert "it is draining" in successor.process.output()
@@ -144,6 +131,6 @@ def test_as_process_1_it_drains_and_reaps_strangers(
     relay.process.wait_event("no_successor")
     os.kill(first, signal.SIGTERM)
     relay.process.wait_event("draining")
-    check_forwarding(relay, client, transceiver)
+    check_both_ways(relay, client, transceiver)
     os.kill(first, signal.SIGTERM)
     assert relay.process.wait() == 0

@@ -10,7 +10,6 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -40,18 +39,6 @@ pytestmark = [
 PROXY = "127.0.0.1:0=203.0.113.7:3478"
 ADVERTISED = Endpoint(ip_address("203.0.113.7"), 3478)
 BACK_AGAIN_S = 5.0
-
-
-@pytest.fixture
-def client() -> Iterator[Client]:
-    with Client() as opened:
-        yield opened
-
-
-@pytest.fixture
-def transceiver() -> Iterator[Transceiver]:
-    with Transceiver() as opened:
-        yield opened
 
 
 @pytest.fixture

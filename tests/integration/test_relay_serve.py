@@ -7,7 +7,6 @@ import secrets
 import socket
 import struct
 import sys
-from collections.abc import Iterator
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 
@@ -50,18 +49,6 @@ V1 = bytes.fromhex(
 @pytest.fixture(scope="module")
 def relay(module_processes: Processes, tmp_path_factory: pytest.TempPathFactory) -> Relay:
     return Relay(module_processes, tmp_path_factory.mktemp("relay"))
-
-
-@pytest.fixture
-def client() -> Iterator[Client]:
-    with Client() as opened:
-        yield opened
-
-
-@pytest.fixture
-def transceiver() -> Iterator[Transceiver]:
-    with Transceiver() as opened:
-        yield opened
 
 
 # --- a call ---------------------------------------------------------------------------------------

@@ -17,22 +17,17 @@ import pytest
 import relay as relay_package
 from tests.support import deny
 from tests.support.process import Processes
-from tests.support.relayed import RTP, Client, Relay, Transceiver, is_running, wait_until
+from tests.support.relayed import (
+    Client,
+    Relay,
+    Transceiver,
+    check_both_ways,
+    is_running,
+    wait_until,
+)
 from tests.support.stream import Stream
 
 RATE_PER_S = 2_000
-
-
-@pytest.fixture
-def client() -> Iterator[Client]:
-    with Client() as opened:
-        yield opened
-
-
-@pytest.fixture
-def transceiver() -> Iterator[Transceiver]:
-    with Transceiver() as opened:
-        yield opened
 
 
 def other_version(directory: Path, file: str, old: str, new: str) -> Path:
@@ -44,15 +39,6 @@ def other_version(directory: Path, file: str, old: str, new: str) -> Path:
     assert old in text
     (copy / file).write_text(text.replace(old, new))
     return copy.parent
-
-
-def check_both_ways(relay: Relay, client: Client, transceiver: Transceiver) -> None:
-    """Media of an established flow passes, whichever process forwards it."""
-    client.send(RTP, relay.public[0])
-    key, payload, internal = transceiver.receive()
-    assert payload == RTP
-    transceiver.send(key, RTP, internal)
-    assert client.receive() == (RTP, relay.public[0])
 
 
 def test_a_takeover_under_traffic_loses_nothing(

@@ -276,6 +276,15 @@ class Relay:
         return Transceiver(host)
 
 
+def check_both_ways(relay: Relay, client: Client, transceiver: Transceiver) -> None:
+    """Media of an established flow passes up and down, whichever process forwards it."""
+    client.send(RTP, relay.public[0])
+    key, payload, internal = transceiver.receive()
+    assert payload == RTP
+    transceiver.send(key, RTP, internal)
+    assert client.receive() == (RTP, relay.public[0])
+
+
 def is_running(pid: int) -> bool:
     """Whether a process exists and is no zombie."""
     try:
