@@ -25,6 +25,7 @@ from .errors import RequestError
 from .log import get_logger
 from .media import EngineFullError, MediaEngine
 from .metrics import Meter
+from .recording import POLL_S, Recorder
 from .session import Call, CallParts, CallRequest, CallState
 
 TICK_S = 0.05
@@ -71,6 +72,7 @@ class Calls:
         row: int,
         clock: Callable[[], float] = time.monotonic,
         on_ended: Callable[[Call], None] = lambda call: None,
+        recorder: Recorder | None = None,
     ) -> None:
         self._place = place
         self._codec = codec
@@ -93,7 +95,10 @@ class Calls:
             clock,
             on_stage=self._meter.reached,
             on_state=self._on_state,
+            recorder=recorder,
         )
+        self._recorder = recorder
+        self._recorded_s = 0.0
         self._on_ended = on_ended
 
     def __len__(self) -> int:
@@ -144,6 +149,9 @@ class Calls:
         self._board.beat(self._row)
         for call in list(self._calls.values()):
             call.tick(now_s)
+        if self._recorder is not None and now_s - self._recorded_s >= POLL_S:
+            self._recorded_s = now_s
+            self._recorder.poll()
         if now_s - self._housekept_s >= HOUSEKEEPING_S:
             self._housekept_s = now_s
             while self._ended and (

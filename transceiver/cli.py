@@ -194,6 +194,11 @@ def _load_file(context: click.Context, _parameter: click.Parameter, value: str |
 @click.option("--tls-key", metavar="FILE", help="Its key (PEM).")
 @click.option("--demo-page", is_flag=True, help="Serve the demo page at /.")
 @click.option(
+    "--record-dir",
+    metavar="DIR",
+    help="Keep both sides of every call that talks to a backend as DIR/CALL_ID.wav.",
+)
+@click.option(
     "--drain-timeout",
     default=30.0,
     show_default=True,
@@ -230,6 +235,7 @@ def serve(
     tls_cert: str | None,
     tls_key: str | None,
     demo_page: bool,
+    record_dir: str | None,
     drain_timeout: float,
     log_level: str,
     log_format: str,
@@ -277,6 +283,7 @@ def serve(
         span=Span(max_s=max_call_seconds, idle_s=idle_seconds),
         max_sessions=max_sessions,
         demo_page=demo_page,
+        record_dir=config.check_record_dir(record_dir),
         tls_cert=cert,
         tls_key=key,
         drain_timeout_s=drain_timeout,

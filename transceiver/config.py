@@ -69,6 +69,8 @@ class TransceiverConfig:
     """How long a call may last."""
     max_sessions: int
     demo_page: bool
+    record_dir: Path | None
+    """Where every call's sound is kept; None: nowhere."""
     tls_cert: Path | None
     tls_key: Path | None
     drain_timeout_s: float
@@ -224,6 +226,16 @@ def check_sealable(address: IpAddress, prefixes: Mapping[int, ipaddress.IPv6Netw
         address in network for network in prefixes.values()
     ):
         raise ConfigError(f"--ipv6-prefix: none of the prefixes covers the media address {address}")
+
+
+def check_record_dir(directory: str | None) -> Path | None:
+    """A directory that we can make files in."""
+    if directory is None:
+        return None
+    path = Path(directory)
+    if not path.is_dir() or not os.access(path, os.W_OK | os.X_OK):
+        raise ConfigError(f"--record-dir: {directory} is no directory that can be written to")
+    return path
 
 
 def check_tls(cert: str | None, key: str | None) -> tuple[Path | None, Path | None]:

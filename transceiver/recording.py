@@ -39,7 +39,8 @@ class _Recording:
 class Recorder:
     """The recordings of one process. `start`, `poll` and `stop` belong to one thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, directory: Path = Path()) -> None:
+        self._directory = directory
         self._recordings: dict[MediaSession, _Recording] = {}
         self._pieces: queue.Queue[tuple[_Recording, bytes | None] | None] = queue.Queue(
             QUEUE_PIECES
@@ -62,6 +63,14 @@ class Recorder:
         file.setsampwidth(_SAMPLE_BYTES)
         file.setframerate(session.rate_hz)
         self._recordings[session] = _Recording(session, file, path)
+
+    def begin(self, session: MediaSession, name: str) -> None:
+        """As `start`, into the recorder's directory; a failure is logged, and the call goes on."""
+        path = self._directory / f"{name}.wav"
+        try:
+            self.start(session, path)
+        except OSError as error:
+            get_logger().error("recording_failed", path=str(path), error=error.strerror)
 
     def poll(self) -> None:
         """Takes what every tap has kept. Call it every POLL_S; a second's pause loses sound."""

@@ -29,6 +29,7 @@ from .limits import CallClock, Span
 from .log import get_logger
 from .media import MediaConfig, MediaEngine, MediaSession
 from .offer import Codec, Offer
+from .recording import Recorder
 
 CONNECT_TIMEOUT_S = 15.0
 LAST_WORDS_S = 0.3
@@ -94,6 +95,8 @@ class CallParts:
     """A stage of STAGES was reached, so many seconds after the offer."""
     on_state: Callable[[Call, CallState], None]
     """Called after a change, with the state before it."""
+    recorder: Recorder | None = None
+    """Keeps the sound of every call that has any."""
 
 
 class Call:
@@ -223,6 +226,8 @@ class Call:
         self._dtls.close()
         self._follow_media()
         self._flow = self.media.path()
+        if self._parts.recorder is not None:
+            self._parts.recorder.stop(self.media)
         self._parts.engine.close(self.media)
         numbers = self.media.stats()
         self._log.info(
@@ -269,6 +274,7 @@ class Call:
             echo=rate_hz is None,
             sends=self.offer.sends,
             rate_hz=rate_hz or PCM_RATE_HZ,
+            tap=self._parts.recorder is not None,
         )
 
     def _transmit(self, datagram: bytes) -> bool:
@@ -291,6 +297,8 @@ class Call:
     def _connected(self, now_s: float) -> None:
         assert self._dtls.srtp_keys is not None
         self.media.set_keys(self._dtls.srtp_keys)
+        if self._parts.recorder is not None and self._request.backend.rate_hz is not None:
+            self._parts.recorder.begin(self.media, self.call_id)
         self.mark("dtls", now_s)
         self._become(CallState.CONNECTED)
         self._log.info("call_connected", timeline_ms=self.timeline_ms)

@@ -39,6 +39,7 @@ from .config import TransceiverConfig
 from .dtls import Identity
 from .limits import KeyLimits
 from .media import MediaEngine
+from .recording import Recorder
 from .siblings import Siblings, socket_path
 from .sockets import open_http
 
@@ -93,8 +94,9 @@ class _Worker:
             allowed_relays=config.allowed_relays,
             direct=config.direct,
         )
+        recorder = None if config.record_dir is None else Recorder(config.record_dir)
         http = aiohttp.ClientSession(auto_decompress=False)
-        calls, parts = self._make_parts(engine, http)
+        calls, parts = self._make_parts(engine, http, recorder)
         runners = await self._listen(parts)
         engine.start(loop)
         ticker = asyncio.create_task(calls.run())
@@ -110,6 +112,8 @@ class _Worker:
         calls.count()
         ticker.cancel()
         engine.stop()
+        if recorder is not None:
+            await loop.run_in_executor(None, recorder.close)
         await http.close()
         await parts.siblings.close()
         for runner in runners:
@@ -121,7 +125,7 @@ class _Worker:
         self._stop.set()
 
     def _make_parts(
-        self, engine: MediaEngine, http: aiohttp.ClientSession
+        self, engine: MediaEngine, http: aiohttp.ClientSession, recorder: Recorder | None
     ) -> tuple[Calls, AppParts]:
         pool, config = self._pool, self._pool.config
         host, port = self._media.getsockname()[:2]
@@ -153,6 +157,7 @@ class _Worker:
             engine=engine,
             board=pool.board,
             row=self._process,
+            recorder=recorder,
             on_ended=lambda call: pool.key_limits.release(self._process, call.principal.name),
         )
         parts = AppParts(
