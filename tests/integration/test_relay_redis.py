@@ -6,15 +6,18 @@ socket has been moved there by ECMP.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
+import threading
 import time
 from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 
+from relay.certificate import write_self_signed
 from relay.wire.address import Endpoint
 from relay.wire.keyring import Keyring, generate_line
 from relay.wire.spp import FlowKey
@@ -439,6 +442,105 @@ def test_redis_is_full(
     relay = Relay(processes, tmp_path, env={"RELAY_REDIS": server.url})
     check_untouched(relay, client, transceiver)
     wait_degraded(relay, "write", "full")
+
+
+def test_e12_a_failover_leaves_a_replica_for_a_while(
+    processes: Processes,
+    tmp_path: Path,
+    server: RedisServer,
+    client: Client,
+    transceiver: Transceiver,
+) -> None:
+    relay = Relay(processes, tmp_path, env={"RELAY_REDIS": server.url})
+    with server.client() as redis:
+        redis.execute_command("REPLICAOF", "127.0.0.1", "1")
+        check_untouched(relay, client, transceiver)
+        wait_degraded(relay, "write", "readonly")
+        redis.execute_command("REPLICAOF", "NO", "ONE")
+    with Client() as another:
+        ufrag = transceiver.ufrag(relay.keyring)
+        key = another.establish(ufrag, relay.public[0], transceiver)
+        wait_written(server, key, timeout_s=2 * BACK_AGAIN_S)
+
+
+class SlowPath(threading.Thread):
+    """A TCP proxy whose answers take `delay_s` each."""
+
+    def __init__(self, port: int, delay_s: float) -> None:
+        super().__init__(daemon=True)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._target = port
+        self._delay_s = delay_s
+        self.port = int(self._listener.getsockname()[1])
+
+    def run(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            far = socket.create_connection(("127.0.0.1", self._target))
+            for source, sink, delay_s in ((near, far, 0.0), (far, near, self._delay_s)):
+                args = (source, sink, delay_s)
+                threading.Thread(target=self._copy, args=args, daemon=True).start()
+
+    @staticmethod
+    def _copy(source: socket.socket, sink: socket.socket, delay_s: float) -> None:
+        with contextlib.suppress(OSError), source, sink:
+            while data := source.recv(65536):
+                time.sleep(delay_s)
+                sink.sendall(data)
+
+    def close(self) -> None:
+        """Take no more connections."""
+        self._listener.close()
+
+
+def test_a_slow_redis_helps_late_and_delays_nothing(
+    processes: Processes,
+    tmp_path: Path,
+    server: RedisServer,
+    client: Client,
+    transceiver: Transceiver,
+) -> None:
+    """Longer than a packet waits: the answer is remembered for the next one."""
+    slow = SlowPath(server.port, 0.1)
+    slow.start()
+    try:
+        hosts = Hosts(processes, tmp_path, server.url.replace(str(server.port), str(slow.port)))
+        ufrag = transceiver.ufrag(hosts.first.keyring)
+        key = client.establish(ufrag, hosts.first.public[0], transceiver)
+        wait_written(server, key)
+        with Client() as other, Transceiver() as sink:
+            other.establish(sink.ufrag(hosts.second.keyring), hosts.second.public[0], sink)
+            with Stream(other, hosts.second.public[0], sink, 200) as stream:
+                check_moved(hosts.second, key, client, transceiver)
+            assert stream.outcome.lost == 0
+    finally:
+        slow.close()
+
+
+def test_rediss_checks_the_certificate(
+    processes: Processes, tmp_path: Path, client: Client, transceiver: Transceiver
+) -> None:
+    certificate, private_key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    write_self_signed(certificate, private_key, ip_address("127.0.0.1"))
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        tls_port = probe.getsockname()[1]
+    tls = ("--tls-port", str(tls_port), "--tls-auth-clients", "no")
+    files = ("--tls-cert-file", str(certificate), "--tls-key-file", str(private_key))
+    server = RedisServer(processes, tmp_path, *tls, *files, "--tls-ca-cert-file", str(certificate))
+    url = f"rediss://:{PASSWORD}@localhost:{tls_port}"
+    (tmp_path / "good").mkdir()
+    trusting = {"RELAY_REDIS": f"{url}?ssl_ca_certs={certificate}"}
+    relay = Relay(processes, tmp_path / "good", env=trusting)
+    key = client.establish(transceiver.ufrag(relay.keyring), relay.public[0], transceiver)
+    wait_written(server, key)
+    (tmp_path / "doubting").mkdir()
+    doubting = Relay(processes, tmp_path / "doubting", env={"RELAY_REDIS": url})
+    with Client() as another:
+        check_untouched(doubting, another, transceiver)
+    wait_degraded(doubting, "write", "connection")
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1", "redis://:s3cret@host:port", ""])
