@@ -24,86 +24,78 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from relay.wire import stun
 from relay.wire.spp import FlowKey
 
+SECOND_NS = 1_000_000_000
 SESSIONS_PER_FLOW_KEY = 4
 FLOW_KEYS_PER_SESSION = 16
-SILENT_FLOW_KEY_S = 30.0
-CONSENT_S = 30.0
-MEDIA_SILENCE_S = 10.0
-TRANSACTION_MEMORY_S = 60.0
+SILENT_FLOW_KEY_NS = 30 * SECOND_NS
+CONSENT_NS = 30 * SECOND_NS
+MEDIA_SILENCE_NS = 10 * SECOND_NS
+TRANSACTION_MEMORY_NS = 60 * SECOND_NS
 TRANSACTIONS_PER_SESSION = 1_024
 
-_NEVER_S = float("-inf")
+_NEVER_NS = 0
 
 
-class Source(NamedTuple):
-    """Where a datagram came from, which is where a reply goes."""
-
-    address: tuple[Any, ...]
-    """The peer's socket address."""
-    local_ip: bytes | None
-    """Packed address that was asked, for sockets bound to a wildcard."""
-    direct: bool
-    """Came without SPP, from the client itself."""
+Source = int
+"""Where a datagram came from: the number of a relay."""
 
 
 class Path:
     """One session on one flow key."""
 
-    __slots__ = ("authenticated_s", "first_check_s", "key", "media_s", "nominated_s", "session",
+    __slots__ = ("authenticated_ns", "first_check_ns", "key", "media_ns", "nominated_ns", "session",
                  "source")  # fmt: skip
 
-    def __init__(self, session: IceSession, key: FlowKey, source: Source, now_s: float) -> None:
+    def __init__(self, session: IceSession, key: FlowKey, source: Source, now_ns: int) -> None:
         self.session = session
         self.key = key
         self.source = source
-        self.first_check_s = now_s
-        self.authenticated_s = now_s
-        self.nominated_s = _NEVER_S
-        self.media_s = _NEVER_S
+        self.first_check_ns = now_ns
+        self.authenticated_ns = now_ns
+        self.nominated_ns = _NEVER_NS
+        self.media_ns = _NEVER_NS
 
-    def is_live(self, now_s: float) -> bool:
+    def is_live(self, now_ns: int) -> bool:
         """Whether the session is still on this flow key (rule 1)."""
-        return now_s - self.authenticated_s < SILENT_FLOW_KEY_S
+        return now_ns - self.authenticated_ns < SILENT_FLOW_KEY_NS
 
 
 class IceSession:
     """One session's credentials, paths and recent transaction ids. Made by IceAgent.open."""
 
-    __slots__ = ("authenticated_s", "owner", "paths", "pwd", "transactions", "ufrag", "username")
+    __slots__ = ("authenticated_ns", "paths", "pwd", "transactions", "ufrag", "username")
 
-    def __init__(
-        self, ufrag: str, pwd: str, remote_ufrag: str, owner: object, now_s: float
-    ) -> None:
+    def __init__(self, ufrag: str, pwd: str, remote_ufrag: str, now_ns: int) -> None:
         self.ufrag = ufrag.encode()
         self.pwd = pwd.encode()
         self.username = f"{ufrag}:{remote_ufrag}".encode()
-        self.owner = owner
-        self.authenticated_s = now_s
+        self.authenticated_ns = now_ns
         self.paths: dict[FlowKey, Path] = {}
-        self.transactions: OrderedDict[bytes, tuple[float, FlowKey]] = OrderedDict()
+        self.transactions: OrderedDict[bytes, tuple[int, FlowKey]] = OrderedDict()
 
-    def has_consent(self, now_s: float) -> bool:
+    def has_consent(self, now_ns: int) -> bool:
         """Rule 5; before the first check the time counts from `open`."""
-        return now_s - self.authenticated_s < CONSENT_S
+        return now_ns - self.authenticated_ns < CONSENT_NS
 
-    def media_path(self, now_s: float) -> Path | None:
+    def media_path(self, now_ns: int) -> Path | None:
         """Where to send now (rule 4); None while the call is paused."""
         best: Path | None = None
         for path in self.paths.values():
-            if now_s - path.authenticated_s < MEDIA_SILENCE_S and (
-                best is None or _rank(path) > _rank(best)
+            if now_ns - path.authenticated_ns < MEDIA_SILENCE_NS and (
+                best is None or rank(path) > rank(best)
             ):
                 best = path
         return best
 
 
-def _rank(path: Path) -> tuple[float, float, float]:
-    return path.media_s, path.nominated_s, -path.first_check_s
+def rank(path: Path) -> tuple[int, int, int]:
+    """The greatest gets the media (rule 4)."""
+    return path.media_ns, path.nominated_ns, -path.first_check_ns
 
 
 class Checked(NamedTuple):
@@ -116,27 +108,17 @@ class Checked(NamedTuple):
 
 
 class IceAgent:
-    """All sessions of one process, found by ufrag and by flow key."""
+    """All sessions of one process."""
 
     def __init__(self) -> None:
         self._sessions: dict[bytes, IceSession] = {}
         self._flows: dict[FlowKey, list[Path]] = {}
         self.drops: Counter[str] = Counter()
-        """Checks that got silence, and packets nobody took, by reason."""
+        """Checks that got silence, by reason."""
 
-    def __len__(self) -> int:
-        """Open sessions."""
-        return len(self._sessions)
-
-    def has(self, ufrag: str) -> bool:
-        """Whether a live session has this ufrag (design: never two)."""
-        return ufrag.encode() in self._sessions
-
-    def open(
-        self, ufrag: str, pwd: str, remote_ufrag: str, owner: object, now_s: float
-    ) -> IceSession:
-        """A new session; `owner` is handed back through its paths. `ufrag` must be unused."""
-        session = IceSession(ufrag, pwd, remote_ufrag, owner, now_s)
+    def open(self, ufrag: str, pwd: str, remote_ufrag: str, now_ns: int) -> IceSession:
+        """A new session. `ufrag` must be unused."""
+        session = IceSession(ufrag, pwd, remote_ufrag, now_ns)
         self._sessions[session.ufrag] = session
         return session
 
@@ -147,7 +129,7 @@ class IceAgent:
             self._leave(path)
         session.transactions.clear()
 
-    def check(self, datagram: bytes, key: FlowKey, source: Source, now_s: float) -> Checked | None:
+    def check(self, datagram: bytes, key: FlowKey, source: Source, now_ns: int) -> Checked | None:
         """Takes a STUN datagram; None means silence, and `drops` has the reason."""
         try:
             message = stun.Message.read(datagram)
@@ -162,10 +144,10 @@ class IceAgent:
             return self._dropped("wrong_username")
         if not message.verify(session.pwd):
             return self._dropped("wrong_integrity")
-        for old in [path for path in session.paths.values() if not path.is_live(now_s)]:
+        for old in [path for path in session.paths.values() if not path.is_live(now_ns)]:
             self._leave(old)
         seen = session.transactions.get(message.transaction_id)
-        if seen is not None and now_s - seen[0] >= TRANSACTION_MEMORY_S:
+        if seen is not None and now_ns - seen[0] >= TRANSACTION_MEMORY_NS:
             seen = None
         if seen is not None and seen[1] != key:
             return self._dropped("replayed_check")
@@ -173,7 +155,7 @@ class IceAgent:
         if path is None and len(session.paths) >= FLOW_KEYS_PER_SESSION:
             return self._dropped("flow_key_limit")
         if seen is None:
-            self._remember(session, message.transaction_id, key, now_s)
+            self._remember(session, message.transaction_id, key, now_ns)
         if message.ice_controlled:
             reason = stun.error(message, stun.ROLE_CONFLICT, "Role Conflict", session.pwd)
             return Checked(reason, None)
@@ -181,47 +163,47 @@ class IceAgent:
             return self._dropped("replayed_check")
         if seen is None:
             if path is None:
-                path = self._join(session, key, source, now_s)
+                path = self._join(session, key, source, now_ns)
             if message.use_candidate:
-                path.nominated_s = now_s
-            self.authenticated(path, source, now_s)
+                path.nominated_ns = now_ns
+            self.authenticated(path, source, now_ns)
         return Checked(stun.success(message, key.client, session.pwd), path)
 
-    def members(self, key: FlowKey, now_s: float) -> Sequence[Path]:
+    def members(self, key: FlowKey, now_ns: int) -> Sequence[Path]:
         """The sessions to which a packet of this flow key is offered, at most 4."""
         paths = self._flows.get(key)
         if paths is None:
             return ()
-        return [path for path in paths if path.is_live(now_s)]
+        return [path for path in paths if path.is_live(now_ns)]
 
     def authenticated(
-        self, path: Path, source: Source, now_s: float, *, media: bool = False
+        self, path: Path, source: Source, now_ns: int, *, media: bool = False
     ) -> None:
         """Notes an authenticated packet; `media` for SRTP, SRTCP and DTLS."""
         path.source = source
-        path.authenticated_s = now_s
-        path.session.authenticated_s = now_s
+        path.authenticated_ns = now_ns
+        path.session.authenticated_ns = now_ns
         if media:
-            path.media_s = now_s
+            path.media_ns = now_ns
 
-    def expire(self, now_s: float) -> None:
+    def expire(self, now_ns: int) -> None:
         """Lets sessions leave silent flow keys and forgets old transaction ids. Call each second."""
         for paths in list(self._flows.values()):
-            for path in [path for path in paths if not path.is_live(now_s)]:
+            for path in [path for path in paths if not path.is_live(now_ns)]:
                 self._leave(path)
         for session in self._sessions.values():
             while session.transactions:
-                transaction_id, (seen_s, _) = next(iter(session.transactions.items()))
-                if now_s - seen_s < TRANSACTION_MEMORY_S:
+                transaction_id, (seen_ns, _) = next(iter(session.transactions.items()))
+                if now_ns - seen_ns < TRANSACTION_MEMORY_NS:
                     break
                 del session.transactions[transaction_id]
 
-    def _join(self, session: IceSession, key: FlowKey, source: Source, now_s: float) -> Path:
+    def _join(self, session: IceSession, key: FlowKey, source: Source, now_ns: int) -> Path:
         sharing = self._flows.setdefault(key, [])
         if len(sharing) >= SESSIONS_PER_FLOW_KEY:
-            self._leave(min(sharing, key=lambda path: path.authenticated_s))
+            self._leave(min(sharing, key=lambda path: path.authenticated_ns))
             sharing = self._flows.setdefault(key, [])
-        path = Path(session, key, source, now_s)
+        path = Path(session, key, source, now_ns)
         sharing.append(path)
         session.paths[key] = path
         return path
@@ -235,12 +217,12 @@ class IceAgent:
                 del self._flows[path.key]
 
     def _remember(
-        self, session: IceSession, transaction_id: bytes, key: FlowKey, now_s: float
+        self, session: IceSession, transaction_id: bytes, key: FlowKey, now_ns: int
     ) -> None:
         session.transactions.pop(transaction_id, None)
         if len(session.transactions) >= TRANSACTIONS_PER_SESSION:
             session.transactions.popitem(last=False)
-        session.transactions[transaction_id] = (now_s, key)
+        session.transactions[transaction_id] = (now_ns, key)
 
     def _dropped(self, reason: str) -> Checked | None:
         self.drops[reason] += 1
