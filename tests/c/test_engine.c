@@ -1,0 +1,314 @@
+/* The engine as a thread with a real socket: checks, echo and sound over SPP, trains of datagrams, and sessions that
+ * come and go while others run. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "../../csrc/media/engine.h"
+
+#include "../../csrc/media/hmac.h"
+#include "../../csrc/wire/bytes.h"
+#include "../../csrc/wire/crc32.h"
+#include "../../csrc/wire/spp.h"
+#include "check.h"
+
+#include <arpa/inet.h>
+#include <netinet/udp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/socket.h>
+
+#ifndef UDP_SEGMENT
+#define UDP_SEGMENT 103
+#endif
+
+enum { RATE = 8000 };
+
+struct bench {
+    int fd;
+    struct sockaddr_in at;
+    struct vr_engine *engine;
+    pthread_t thread;
+};
+
+static void *run(void *engine) {
+    CHECK_EQ(vr_engine_run(engine), 0);
+    return NULL;
+}
+
+static int bound_socket(struct sockaddr_in *at) {
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0);
+    socklen_t length = sizeof *at;
+    *at = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    CHECK(bind(fd, (struct sockaddr *)at, sizeof *at) == 0);
+    getsockname(fd, (struct sockaddr *)at, &length);
+    return fd;
+}
+
+static struct bench start(uint32_t max_sessions) {
+    struct bench b;
+    b.fd = bound_socket(&b.at);
+    struct vr_engine_config config = {
+        .fd = b.fd, .max_sessions = max_sessions, .wake_ms = 20, .relay_count = 1};
+    vr_ip_from_v4(config.relays[0].ip, (uint8_t[]){127, 0, 0, 0});
+    config.relays[0].prefix_bits = 96 + 8;
+    b.engine = vr_engine_new(&config);
+    CHECK(b.engine != NULL);
+    pthread_create(&b.thread, NULL, run, b.engine);
+    return b;
+}
+
+static void stop(struct bench *b) {
+    vr_engine_stop(b->engine);
+    pthread_join(b->thread, NULL);
+    vr_engine_free(b->engine);
+    close(b->fd);
+}
+
+static struct vr_srtp *key(uint8_t seed) {
+    uint8_t bytes[32], salt[14];
+    memset(bytes, seed, sizeof bytes);
+    memset(salt, seed, sizeof salt);
+    return vr_srtp_new(VR_SRTP_AEAD_AES_128_GCM, bytes, salt);
+}
+
+static void open_session(struct bench *b, uint32_t index, enum vr_session_mode mode) {
+    char ufrag[16];
+    struct vr_session_config config = {
+        .mode = mode,
+        .receive = {RATE, VR_NO_PAYLOAD_TYPE, 0, VR_NO_PAYLOAD_TYPE, VR_NO_PAYLOAD_TYPE},
+        .pacer = {.rate_hz = RATE, .capacity_samples = 10 * RATE},
+        .encoder = {.codec = VR_CODEC_PCMU, .rate_hz = RATE},
+        .ssrc = 100 + index,
+        .cname = "engine",
+    };
+    snprintf(ufrag, sizeof ufrag, "ufrag%u", index);
+    struct vr_session *session = vr_session_new(&config, vr_engine_now_ns());
+    CHECK_EQ(vr_engine_open(b->engine, index, ufrag, "password-of-a-session", "cli", session), 0);
+    CHECK_EQ(vr_engine_keys(b->engine, index, key(1), key(2)), 0);
+}
+
+struct client {
+    int fd;
+    struct sockaddr_in at, to;
+    struct vr_flow_key flow;
+    struct vr_srtp *tx, *rx;
+    uint16_t sequence;
+};
+
+static struct client make_client(const struct bench *b, uint16_t port) {
+    struct client c = {.to = b->at, .tx = key(1), .rx = key(2)};
+    c.fd = bound_socket(&c.at);
+    vr_ip_from_v4(c.flow.client.ip, (uint8_t[]){203, 0, 113, 7});
+    vr_ip_from_v4(c.flow.proxy.ip, (uint8_t[]){192, 0, 2, 1});
+    c.flow.client.port_be = htons(port);
+    c.flow.proxy.port_be = htons(3478);
+    return c;
+}
+
+static void free_client(struct client *c) {
+    close(c->fd);
+    vr_srtp_free(c->tx);
+    vr_srtp_free(c->rx);
+}
+
+static void send_wrapped(struct client *c, const uint8_t *payload, size_t bytes) {
+    uint8_t datagram[1600];
+    vr_spp_write(datagram, &c->flow);
+    memcpy(datagram + VR_SPP_BYTES, payload, bytes);
+    CHECK(sendto(c->fd, datagram, VR_SPP_BYTES + bytes, 0, (struct sockaddr *)&c->to,
+                 sizeof c->to) > 0);
+}
+
+/* The next payload for this client within a second; 0 when none comes. */
+static size_t receive(struct client *c, uint8_t *out, size_t capacity) {
+    uint8_t datagram[2048];
+    struct vr_flow_key flow;
+    struct pollfd wait = {.fd = c->fd, .events = POLLIN};
+    if (poll(&wait, 1, 3000) <= 0)
+        return 0;
+    ssize_t bytes = recv(c->fd, datagram, sizeof datagram, 0);
+    CHECK(bytes > VR_SPP_BYTES && vr_spp_read(datagram, (size_t)bytes, &flow));
+    CHECK(vr_flow_key_equal(&flow, &c->flow));
+    size_t n = (size_t)bytes - VR_SPP_BYTES < capacity ? (size_t)bytes - VR_SPP_BYTES : capacity;
+    memcpy(out, datagram + VR_SPP_BYTES, n);
+    return n;
+}
+
+static void send_check(struct client *c, uint32_t index) {
+    uint8_t m[128] = {0, 1}, tag[VR_HMAC_BYTES];
+    static uint32_t tid;
+    struct vr_hmac hmac;
+    char name[32];
+    size_t name_bytes = (size_t)snprintf(name, sizeof name, "ufrag%u:cli", index), at = 20;
+    vr_store_be32(m + 4, 0x2112A442);
+    vr_store_be32(m + 8, ++tid);
+    vr_store_be16(m + at, 6);
+    vr_store_be16(m + at + 2, (uint16_t)name_bytes);
+    memcpy(m + at + 4, name, name_bytes);
+    at += 4 + (name_bytes + 3) / 4 * 4;
+    vr_store_be16(m + 2, (uint16_t)(at + 24 - 20));
+    vr_hmac_init(&hmac, (const uint8_t *)"password-of-a-session", 21);
+    vr_hmac_begin(&hmac);
+    vr_hmac_add(&hmac, m, at);
+    vr_hmac_end(&hmac, tag);
+    vr_hmac_free(&hmac);
+    vr_store_be16(m + at, 8);
+    vr_store_be16(m + at + 2, 20);
+    memcpy(m + at + 4, tag, 20);
+    send_wrapped(c, m, at + 24);
+}
+
+static size_t make_rtp(struct client *c, uint8_t *out) {
+    struct vr_rtp rtp = {.ssrc = 7, .sequence = ++c->sequence, .timestamp = 160u * c->sequence};
+    size_t bytes = 12 + 160;
+    vr_rtp_write_header(out, &rtp);
+    memset(out + 12, 0x20, 160);
+    CHECK_EQ(vr_srtp_protect(c->tx, out, &bytes, 300), VR_SRTP_OK);
+    return bytes;
+}
+
+/* Drains events until one of `kind` comes; false after three seconds. */
+static bool wait_event(struct bench *b, uint32_t kind) {
+    struct pollfd wait = {.fd = vr_engine_notify_fd(b->engine), .events = POLLIN};
+    for (int tries = 0; tries < 300; tries++) {
+        const struct vr_engine_event *event;
+        vr_engine_awake(b->engine);
+        while ((event = vr_engine_peek(b->engine)) != NULL) {
+            bool found = event->kind == kind;
+            vr_engine_pop(b->engine);
+            if (found)
+                return true;
+        }
+        poll(&wait, 1, 10);
+    }
+    return false;
+}
+
+static void connect_client(struct bench *b, struct client *c, uint32_t index) {
+    uint8_t reply[200];
+    send_check(c, index);
+    CHECK(wait_event(b, VR_ENGINE_CHECKED));
+    CHECK(receive(c, reply, sizeof reply) == 64 && reply[0] == 1 && reply[1] == 1);
+}
+
+TEST(a_check_is_answered_and_media_comes_back) {
+    struct bench b = start(4);
+    struct client c = make_client(&b, 5000);
+    open_session(&b, 2, VR_SESSION_ECHO);
+    connect_client(&b, &c, 2);
+    unsigned echoed = 0;
+    for (int i = 0; i < 20; i++) {
+        uint8_t packet[300];
+        send_wrapped(&c, packet, make_rtp(&c, packet));
+        size_t bytes = receive(&c, packet, sizeof packet);
+        if (bytes != 0 && !vr_rtp_is_rtcp(packet, bytes)) {
+            CHECK_EQ(vr_srtp_unprotect(c.rx, packet, &bytes), VR_SRTP_OK);
+            CHECK_EQ(bytes, 172);
+            echoed++;
+        }
+    }
+    CHECK(echoed >= 18);
+    free_client(&c);
+    stop(&b);
+}
+
+TEST(a_train_of_datagrams_is_taken_apart) { /* what a relay with UDP_SEGMENT sends */
+    struct bench b = start(4);
+    struct client c = make_client(&b, 5000);
+    open_session(&b, 0, VR_SESSION_ECHO);
+    connect_client(&b, &c, 0);
+    uint8_t train[10 * 300];
+    size_t one = 0, bytes = 0;
+    for (int i = 0; i < 10; i++) {
+        vr_spp_write(train + bytes, &c.flow);
+        one = VR_SPP_BYTES + make_rtp(&c, train + bytes + VR_SPP_BYTES);
+        bytes += one;
+    }
+    int segment = (int)one;
+    if (setsockopt(c.fd, IPPROTO_UDP, UDP_SEGMENT, &segment, sizeof segment) == 0) {
+        CHECK(sendto(c.fd, train, bytes, 0, (struct sockaddr *)&c.to, sizeof c.to) ==
+              (ssize_t)bytes);
+        unsigned echoed = 0;
+        uint8_t packet[300];
+        for (int i = 0; i < 10; i++) {
+            size_t got = receive(&c, packet, sizeof packet);
+            echoed += got != 0 && !vr_rtp_is_rtcp(packet, got);
+        }
+        CHECK(echoed >= 9);
+    }
+    free_client(&c);
+    stop(&b);
+}
+
+TEST(two_sessions_share_a_flow_key_and_the_keys_decide) {
+    struct bench b = start(4);
+    struct client c = make_client(&b, 5000);
+    open_session(&b, 0, VR_SESSION_ECHO);
+    open_session(&b, 1, VR_SESSION_ECHO);
+    CHECK_EQ(vr_engine_keys(b.engine, 0, key(8), key(9)), 0); /* somebody else's */
+    connect_client(&b, &c, 0);
+    connect_client(&b, &c, 1);
+    uint8_t packet[300];
+    send_wrapped(&c, packet, make_rtp(&c, packet));
+    size_t bytes = 0;
+    do
+        bytes = receive(&c, packet, sizeof packet);
+    while (bytes != 0 && vr_rtp_is_rtcp(packet, bytes));
+    CHECK_EQ(vr_srtp_unprotect(c.rx, packet, &bytes), VR_SRTP_OK);
+    struct vr_engine_counts counts;
+    vr_engine_read_counts(b.engine, &counts);
+    CHECK_EQ(counts.drops[VR_ENGINE_NOT_AUTHENTIC], 0);
+    free_client(&c);
+    stop(&b);
+}
+
+TEST(the_clock_is_absolute) {
+    struct bench b = start(40);
+    for (uint32_t i = 0; i < 40; i++)
+        open_session(&b, i, VR_SESSION_PCM);
+    struct vr_engine_counts before, after;
+    poll(NULL, 0, 200);
+    vr_engine_read_counts(b.engine, &before);
+    uint64_t began_ns = vr_engine_now_ns();
+    poll(NULL, 0, 2000);
+    vr_engine_read_counts(b.engine, &after);
+    double expected = (double)(vr_engine_now_ns() - began_ns) / 20e6 * 40;
+    double skipped = 40.0 / 20 * (double)(after.skipped_ticks - before.skipped_ticks);
+    double ticks = (double)(after.ticks - before.ticks) + skipped;
+    CHECK(ticks > expected - 250 && ticks < expected + 250);
+    stop(&b);
+}
+
+TEST(sessions_come_and_go_while_others_talk) {
+    struct bench b = start(8);
+    struct client c = make_client(&b, 5000);
+    open_session(&b, 0, VR_SESSION_ECHO);
+    connect_client(&b, &c, 0);
+    unsigned sent = 0, echoed = 0;
+    for (int round = 0; round < 50; round++) {
+        uint8_t packet[300];
+        for (uint32_t i = 1; i < 8; i++)
+            open_session(&b, i, i % 2 ? VR_SESSION_PCM : VR_SESSION_ECHO);
+        send_wrapped(&c, packet, make_rtp(&c, packet));
+        sent++;
+        size_t bytes = receive(&c, packet, sizeof packet);
+        echoed += bytes != 0 && !vr_rtp_is_rtcp(packet, bytes);
+        for (uint32_t i = 1; i < 8; i++)
+            CHECK_EQ(vr_engine_close(b.engine, i), 0);
+        for (int i = 0; i < 7; i++)
+            CHECK(wait_event(&b, VR_ENGINE_CLOSED));
+    }
+    CHECK(echoed + 10 >= sent);
+    free_client(&c);
+    stop(&b);
+}
+
+TEST(what_waits_at_the_end_is_freed) {
+    struct bench b = start(4);
+    vr_engine_stop(b.engine);
+    pthread_join(b.thread, NULL);
+    open_session(&b, 0, VR_SESSION_PCM); /* commands that nobody will read */
+    open_session(&b, 1, VR_SESSION_ECHO);
+    vr_engine_free(b.engine);
+    close(b.fd);
+}
