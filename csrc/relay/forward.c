@@ -172,8 +172,11 @@ enum vr_verdict vr_forward(struct vr_forwarder *forwarder, const struct vr_ingre
     if (reason == VR_DROPS)
         reason = in->side == VR_SIDE_INTERNAL ? vr_downstream(forwarder, &arrival, out)
                                               : vr_upstream(forwarder, &arrival, out);
-    if (reason == VR_DROPS)
+    if (reason == VR_DROPS) {
+        out->flow = (uint32_t)arrival.at.hash;
+        out->tos = in->tos;
         return VR_VERDICT_SEND;
+    }
     if (reason == VR_DROP_NO_FLOW_PARK)
         return VR_VERDICT_PARK;
     vr_count_add(&forwarder->stats->drop[reason], 1);

@@ -29,6 +29,7 @@ struct vr_ingress {
     struct vr_addr proxy;  /* PUBLIC: that address as advertised; else ignored */
     uint8_t *data;         /* PUBLIC: VR_SPP_BYTES of writable headroom lie before it */
     uint32_t data_bytes;
+    uint8_t tos; /* DSCP and ECN, or the traffic class of IPv6 */
     bool parked; /* a second try after VR_VERDICT_PARK: not counted as received again,
                              * and not parked again */
 };
@@ -46,6 +47,8 @@ struct vr_egress {
     uint32_t data_bytes;
     unsigned hops; /* 1 or 2 */
     struct vr_hop hop[2];
+    uint32_t flow;   /* part of the key's hash: what has one flow keeps its order */
+    uint8_t tos;     /* as it came in */
     bool owners_due; /* a cache should hear of the flow's owners (vr_forward_owners) */
 };
 

@@ -125,7 +125,7 @@ static void send_hop(struct vr_loop *loop, const struct vr_egress *out, const st
     if (!socket)
         vr_count_add(&loop->config.stats->drop[VR_DROP_SEND_ERROR], 1);
     else
-        vr_socket_queue(socket, out->data, out->data_bytes, hop, loop->config.stats);
+        vr_socket_queue(socket, out, hop, loop->config.stats);
 }
 
 static void count_truncated(struct vr_stats *stats, enum vr_side side, uint32_t data_bytes) {

@@ -26,24 +26,25 @@ static void count_drops(struct vr_stats *stats, enum vr_drop reason, unsigned da
 
 /* --- lining up --- */
 
-/* The number of this destination's group; VR_GROUPS when another one has its place. Once that is
- * so it stays so for the whole line: all its datagrams are among the single ones, in order. */
-static uint16_t group_of(struct vr_sender *sender, const struct vr_addr *destination) {
+/* The number of the group of this destination and TOS; VR_GROUPS when there are too many of them.
+ * Once that is so it stays so for the whole line: all its datagrams are among the single ones. */
+static uint16_t group_of(struct vr_sender *sender, const struct vr_addr *destination, uint8_t tos) {
     uint32_t word;
     memcpy(&word, destination->ip + 12, 4);
-    word = (word ^ destination->port_be) * UINT32_C(0x9E3779B1);
-    unsigned place = word >> 26; /* VR_GROUPS is 2^6 */
-    if (!sender->group[place].used) {
-        sender->group[place].used = true;
-        sender->group[place].destination = *destination;
-        sender->group[place].number = (uint16_t)sender->groups++;
-    } else if (!vr_addr_equal(&sender->group[place].destination, destination)) {
-        return VR_GROUPS;
+    word = (word ^ destination->port_be ^ (uint32_t)tos << 16) * UINT32_C(0x9E3779B1);
+    for (unsigned step = 0; step < VR_GROUPS; step++) {
+        struct vr_send_group *group = &sender->group[((word >> 26) + step) % VR_GROUPS];
+        if (!group->used) {
+            *group = (struct vr_send_group){*destination, tos, true, (uint16_t)sender->groups++};
+            return group->number;
+        }
+        if (group->tos == tos && vr_addr_equal(&group->destination, destination))
+            return group->number;
     }
-    return sender->group[place].number;
+    return VR_GROUPS;
 }
 
-void vr_sender_queue(struct vr_sender *sender, const uint8_t *data, uint32_t data_bytes,
+void vr_sender_queue(struct vr_sender *sender, const struct vr_egress *egress,
                      const struct vr_hop *hop, struct vr_stats *stats) {
     struct vr_send_item *item = &sender->item[sender->count];
     if (sender->count == VR_LINE_MAX) {
@@ -54,28 +55,34 @@ void vr_sender_queue(struct vr_sender *sender, const uint8_t *data, uint32_t dat
         count_drops(stats, VR_DROP_SEND_ERROR, 1);
         return;
     }
-    item->data = data;
-    item->data_bytes = data_bytes;
+    item->data = egress->data;
+    item->data_bytes = egress->data_bytes;
+    item->tos = egress->tos;
     item->has_source = sender->chooses_source && !vr_ip_is_any(hop->source_ip);
     if (item->has_source)
         memcpy(item->source_ip, hop->source_ip, 16);
-    item->group = sender->makes_runs ? group_of(sender, &hop->destination) : VR_GROUPS;
-    sender->group_items[item->group]++;
+    if (sender->makes_runs)
+        sender->run_item[sender->count] = (struct vr_run_item){
+            .flow = egress->flow,
+            .bytes = (uint16_t)egress->data_bytes,
+            .group = group_of(sender, &hop->destination, egress->tos),
+        };
     sender->count++;
 }
 
-/* Fills `order`: group after group, each in the order of the line; then the single ones. */
-static void arrange(struct vr_sender *sender) {
-    unsigned next[VR_GROUPS + 1], place = 0;
-    for (unsigned i = 0; i < sender->groups; i++) {
-        next[i] = place;
-        place += sender->group_items[i];
-        sender->group_items[i] = 0;
+/* All as it came, each on its own. */
+static void arrange_singly(struct vr_sender *sender) {
+    for (unsigned i = 0; i < sender->count; i++) {
+        sender->runs.order[i] = (uint16_t)i;
+        sender->runs.length[i] = 1;
     }
-    next[VR_GROUPS] = place;
-    sender->group_items[VR_GROUPS] = 0;
-    for (unsigned i = 0; i < sender->count; i++)
-        sender->order[next[sender->item[i].group]++] = (uint16_t)i;
+}
+
+static void arrange(struct vr_sender *sender) {
+    if (!sender->makes_runs || sender->count == 1)
+        arrange_singly(sender);
+    else
+        vr_runs_arrange(&sender->runs, sender->run_item, sender->count);
     if (sender->groups > 0) {
         memset(sender->group, 0, sizeof sender->group);
         sender->groups = 0;
@@ -108,28 +115,17 @@ static void add_source(struct msghdr *header, int family, const uint8_t source_i
     }
 }
 
-static const struct vr_send_item *ordered(const struct vr_sender *sender, unsigned place) {
-    return &sender->item[sender->order[place]];
+/* As the kernel takes it: an int, for IPv6 the traffic class. */
+static void add_tos(struct msghdr *header, int family, uint8_t tos) {
+    int value = tos;
+    if (family == AF_INET)
+        add_control(header, IPPROTO_IP, IP_TOS, &value, sizeof value);
+    else
+        add_control(header, IPPROTO_IPV6, IPV6_TCLASS, &value, sizeof value);
 }
 
-/* How many items from `place` on make one message. */
-static unsigned run_length(const struct vr_sender *sender, unsigned place) {
-    const struct vr_send_item *first = ordered(sender, place);
-    unsigned items = 1;
-    if (first->group == VR_GROUPS || first->data_bytes > VR_SEGMENT_BYTES_MAX ||
-        first->data_bytes == 0)
-        return 1;
-    while (place + items < sender->count && items < VR_RUN_SEGMENTS_MAX &&
-           (items + 1) * first->data_bytes <= VR_RUN_BYTES_MAX) {
-        const struct vr_send_item *next = ordered(sender, place + items);
-        if (next->group != first->group || next->data_bytes > first->data_bytes ||
-            next->data_bytes == 0)
-            break;
-        items++;
-        if (next->data_bytes < first->data_bytes) /* only the last may be shorter */
-            break;
-    }
-    return items;
+static const struct vr_send_item *ordered(const struct vr_sender *sender, unsigned place) {
+    return &sender->item[sender->runs.order[place]];
 }
 
 /* Makes messages of all items from `place` on, single ones before `single_until`. */
@@ -137,7 +133,7 @@ static unsigned make_messages(struct vr_sender *sender, unsigned place, unsigned
     unsigned messages = 0;
     while (place < sender->count) {
         const struct vr_send_item *first = ordered(sender, place);
-        unsigned items = place < single_until ? 1 : run_length(sender, place);
+        unsigned items = place < single_until ? 1 : sender->runs.length[place];
         struct msghdr *header = &sender->message[messages].msg_hdr;
         *header = (struct msghdr){
             .msg_name = (void *)&first->name,
@@ -148,6 +144,8 @@ static unsigned make_messages(struct vr_sender *sender, unsigned place, unsigned
         };
         if (first->has_source)
             add_source(header, sender->family, first->source_ip);
+        if (first->tos)
+            add_tos(header, sender->family, first->tos);
         if (items > 1) {
             uint16_t segment_bytes = (uint16_t)first->data_bytes;
             add_control(header, IPPROTO_UDP, UDP_SEGMENT, &segment_bytes, sizeof segment_bytes);
@@ -259,9 +257,8 @@ void vr_sender_flush_backlog(struct vr_sender *sender, struct vr_stats *stats) {
     sender->count = sender->backlog_count;
     for (unsigned i = 0; i < sender->count; i++) {
         sender->item[i] = sender->backlog[(sender->backlog_first + i) % VR_BACKLOG_MAX].item;
-        sender->item[i].group = VR_GROUPS;
-        sender->order[i] = (uint16_t)i;
     }
+    arrange_singly(sender);
     unsigned done = send_items(sender, stats);
     sender->backlog_first = (sender->backlog_first + done) % VR_BACKLOG_MAX;
     sender->backlog_count -= done;

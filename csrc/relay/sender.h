@@ -1,9 +1,9 @@
 /* sender.h: the sending half of a socket: a line of datagrams, sent with as few calls and as few
  * walks through the kernel's stack as it allows; internal to socket.c.
  *
- * 1. Towards transceivers and other relays, datagrams of one destination are put together into runs
- *    that the kernel cuts apart again (UDP_SEGMENT): equal sizes, the last may be shorter.
- * 2. What goes to one destination keeps its order; so does every flow.
+ * 1. Towards transceivers and other relays, datagrams of one destination and one TOS are put together
+ *    into runs that the kernel cuts apart again (UDP_SEGMENT, runs.h).
+ * 2. What a flow sends with one TOS keeps its order; within a line nothing else does.
  * 3. A run that the kernel or the device refuses is sent as single datagrams, at once. If that
  *    works, and the refusal was not about its size, the socket makes no more runs.
  * 4. A send error costs one datagram: counted by its reason, and the line goes on after it. Only a
@@ -13,32 +13,39 @@
 #ifndef VR_SENDER_H
 #define VR_SENDER_H
 
+#include "runs.h"
 #include "sockaddr.h"
 #include "socket.h"
 
 enum {
-    VR_LINE_MAX = 2 * VR_BATCH_MAX, /* a whole batch to two owners each */
-    VR_BACKLOG_MAX = 256,           /* datagrams that wait for a full send buffer */
+    VR_BACKLOG_MAX = 256, /* datagrams that wait for a full send buffer */
     VR_BACKLOG_BYTES = VR_SPP_BYTES + VR_DATAGRAM_MAX_BYTES,
-    VR_RUN_SEGMENTS_MAX = 64,    /* what every kernel with UDP_SEGMENT takes */
-    VR_RUN_BYTES_MAX = 65000,    /* under the limit of one UDP datagram */
-    VR_SEGMENT_BYTES_MAX = 1400, /* longer ones may not fit the path's MTU and go alone */
-    VR_GROUPS = 64,              /* destinations that can be told apart in one line */
 };
 
+_Static_assert(VR_LINE_MAX >= 2 * VR_BATCH_MAX, "a whole batch to two owners each");
+
+/* Room for the source address, UDP_SEGMENT and the TOS. */
 struct vr_send_control {
-    _Alignas(struct cmsghdr)
-        uint8_t bytes[CMSG_SPACE(sizeof(struct in6_pktinfo)) + CMSG_SPACE(sizeof(uint16_t))];
+    _Alignas(struct cmsghdr) uint8_t bytes[CMSG_SPACE(sizeof(struct in6_pktinfo)) +
+                                           CMSG_SPACE(sizeof(uint16_t)) + CMSG_SPACE(sizeof(int))];
 };
 
 /* One datagram in the line. */
 struct vr_send_item {
     const uint8_t *data;
     uint32_t data_bytes;
-    uint16_t group; /* its destination's number, or VR_GROUPS: sent on its own */
+    uint8_t tos;
     bool has_source;
     uint8_t source_ip[16]; /* leave from here */
     union vr_sockaddr name;
+};
+
+/* What may travel together. */
+struct vr_send_group {
+    struct vr_addr destination;
+    uint8_t tos;
+    bool used;
+    uint16_t number;
 };
 
 struct vr_backlog_item {
@@ -56,15 +63,11 @@ struct vr_sender {
     unsigned count;
     struct vr_send_item item[VR_LINE_MAX];
 
-    unsigned groups; /* destinations in the line so far */
-    unsigned group_items[VR_GROUPS + 1];
-    struct {
-        struct vr_addr destination;
-        uint16_t number;
-        bool used;
-    } group[VR_GROUPS]; /* by hash of the destination */
+    struct vr_run_item run_item[VR_LINE_MAX]; /* of each item: what runs.h looks at */
+    unsigned groups;                          /* destinations and TOS in the line so far */
+    struct vr_send_group group[VR_GROUPS];    /* by hash */
 
-    uint16_t order[VR_LINE_MAX]; /* the line, destinations together */
+    struct vr_runs runs;
     struct mmsghdr message[VR_LINE_MAX];
     unsigned message_items[VR_LINE_MAX];
     struct iovec part[VR_LINE_MAX];
@@ -81,7 +84,7 @@ void vr_sender_init(struct vr_sender *sender, int fd, int family, enum vr_side s
                     bool chooses_source);
 
 /* As vr_socket_queue, vr_socket_flush and vr_socket_flush_backlog say. */
-void vr_sender_queue(struct vr_sender *sender, const uint8_t *data, uint32_t data_bytes,
+void vr_sender_queue(struct vr_sender *sender, const struct vr_egress *egress,
                      const struct vr_hop *hop, struct vr_stats *stats);
 void vr_sender_flush(struct vr_sender *sender, struct vr_stats *stats);
 void vr_sender_flush_backlog(struct vr_sender *sender, struct vr_stats *stats);

@@ -9,9 +9,10 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
-/* Room for one IP_PKTINFO or IPV6_PKTINFO. */
+/* Room for the address that was asked (PKTINFO) and the TOS. */
 struct control {
-    _Alignas(struct cmsghdr) uint8_t bytes[CMSG_SPACE(sizeof(struct in6_pktinfo))];
+    _Alignas(struct cmsghdr)
+        uint8_t bytes[CMSG_SPACE(sizeof(struct in6_pktinfo)) + CMSG_SPACE(sizeof(int))];
 };
 
 struct vr_slots {
@@ -67,7 +68,8 @@ static int set_option(int fd, int level, int option, int value) {
 static int set_options(const struct vr_socket *socket) {
     bool v4 = socket->family == AF_INET;
     int level = v4 ? IPPROTO_IP : IPPROTO_IPV6;
-    if (set_option(socket->fd, level, v4 ? IP_RECVERR : IPV6_RECVERR, 0) < 0)
+    if (set_option(socket->fd, level, v4 ? IP_RECVERR : IPV6_RECVERR, 0) < 0 ||
+        set_option(socket->fd, level, v4 ? IP_RECVTOS : IPV6_RECVTCLASS, 1) < 0)
         return -1;
     if (socket->side == VR_SIDE_PUBLIC)
         return set_option(socket->fd, level, v4 ? IP_PKTINFO : IPV6_RECVPKTINFO, socket->wildcard);
@@ -86,7 +88,7 @@ static void prepare_receiving(struct vr_socket *socket) {
         header->msg_iov = &socket->rx.part[i];
         header->msg_iovlen = 1;
         header->msg_name = &socket->rx.name[i];
-        header->msg_control = socket->wildcard ? &socket->rx.control[i] : NULL;
+        header->msg_control = &socket->rx.control[i];
     }
     socket->rx.used = VR_BATCH_MAX;
 }
@@ -163,7 +165,7 @@ int vr_socket_receive(struct vr_socket *socket, unsigned max) {
     struct rx *rx = &socket->rx;
     for (unsigned i = 0; i < rx->used; i++) {
         rx->message[i].msg_hdr.msg_namelen = sizeof(union vr_sockaddr);
-        rx->message[i].msg_hdr.msg_controllen = socket->wildcard ? sizeof(struct control) : 0;
+        rx->message[i].msg_hdr.msg_controllen = sizeof(struct control);
     }
     int received = recvmmsg(socket->fd, rx->message, max, MSG_DONTWAIT, NULL);
     rx->used = received > 0 ? (unsigned)received : 0;
@@ -172,20 +174,27 @@ int vr_socket_receive(struct vr_socket *socket, unsigned max) {
     return received;
 }
 
-/* The address a datagram was sent to; `ip` stays as it is when the kernel did not say. */
-static void read_destination(const struct msghdr *received, uint8_t ip[16]) {
+/* The TOS of a datagram and, of a wildcard socket, the address it was sent to; what the kernel did
+ * not say stays as it is. */
+static void read_control(const struct msghdr *received, struct vr_ingress *in) {
     struct msghdr header = *received;
-    struct cmsghdr *part = CMSG_FIRSTHDR(&header);
-    if (!part)
-        return;
-    if (part->cmsg_level == IPPROTO_IP && part->cmsg_type == IP_PKTINFO) {
-        struct in_pktinfo info;
-        memcpy(&info, CMSG_DATA(part), sizeof info);
-        vr_ip_from_v4(ip, (const uint8_t *)&info.ipi_addr);
-    } else if (part->cmsg_level == IPPROTO_IPV6 && part->cmsg_type == IPV6_PKTINFO) {
-        struct in6_pktinfo info;
-        memcpy(&info, CMSG_DATA(part), sizeof info);
-        memcpy(ip, &info.ipi6_addr, 16);
+    for (struct cmsghdr *part = CMSG_FIRSTHDR(&header); part; part = CMSG_NXTHDR(&header, part)) {
+        const uint8_t *data = CMSG_DATA(part);
+        if (part->cmsg_level == IPPROTO_IP && part->cmsg_type == IP_TOS) {
+            in->tos = *data;
+        } else if (part->cmsg_level == IPPROTO_IPV6 && part->cmsg_type == IPV6_TCLASS) {
+            int tclass;
+            memcpy(&tclass, data, sizeof tclass);
+            in->tos = (uint8_t)tclass;
+        } else if (part->cmsg_level == IPPROTO_IP && part->cmsg_type == IP_PKTINFO) {
+            struct in_pktinfo info;
+            memcpy(&info, data, sizeof info);
+            vr_ip_from_v4(in->local.ip, (const uint8_t *)&info.ipi_addr);
+        } else if (part->cmsg_level == IPPROTO_IPV6 && part->cmsg_type == IPV6_PKTINFO) {
+            struct in6_pktinfo info;
+            memcpy(&info, data, sizeof info);
+            memcpy(in->local.ip, &info.ipi6_addr, 16);
+        }
     }
 }
 
@@ -200,20 +209,19 @@ bool vr_socket_ingress(const struct vr_socket *socket, unsigned index, struct vr
     if (message->msg_hdr.msg_flags & MSG_TRUNC)
         return false;
     vr_sockaddr_read(&in->source, &socket->rx.name[index]);
+    in->local = socket->bound;
+    read_control(&message->msg_hdr, in);
     if (socket->side != VR_SIDE_PUBLIC)
         return true;
-    in->local = socket->bound;
-    if (socket->wildcard)
-        read_destination(&message->msg_hdr, in->local.ip);
     in->proxy = socket->has_advertised ? socket->advertised : in->local;
     return true;
 }
 
 /* --- sending --- */
 
-void vr_socket_queue(struct vr_socket *socket, const uint8_t *data, uint32_t data_bytes,
+void vr_socket_queue(struct vr_socket *socket, const struct vr_egress *egress,
                      const struct vr_hop *hop, struct vr_stats *stats) {
-    vr_sender_queue(&socket->sender, data, data_bytes, hop, stats);
+    vr_sender_queue(&socket->sender, egress, hop, stats);
 }
 
 void vr_socket_flush(struct vr_socket *socket, struct vr_stats *stats) {

@@ -72,9 +72,9 @@ int vr_socket_receive(struct vr_socket *socket, unsigned max);
  * part that was received, holds. `in->data` has VR_SPP_BYTES of writable headroom (PUBLIC). */
 bool vr_socket_ingress(const struct vr_socket *socket, unsigned index, struct vr_ingress *in);
 
-/* Lines up one datagram for the next flush. `data` must stay until then. At most
- * 2 * VR_BATCH_MAX may wait; what is more counts as VR_DROP_SEND_BUSY. */
-void vr_socket_queue(struct vr_socket *socket, const uint8_t *data, uint32_t data_bytes,
+/* Lines up one datagram for one of its hops, for the next flush. Its data must stay until then. At
+ * most 2 * VR_BATCH_MAX may wait; what is more counts as VR_DROP_SEND_BUSY. */
+void vr_socket_queue(struct vr_socket *socket, const struct vr_egress *egress,
                      const struct vr_hop *hop, struct vr_stats *stats);
 
 /* Sends what was lined up and counts each datagram in `stats`: sent, or dropped by reason. While

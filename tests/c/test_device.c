@@ -91,7 +91,8 @@ static void queue_datagrams(struct fixture *f, unsigned count, uint32_t bytes) {
     struct vr_hop hop = {.side = VR_SIDE_INTERNAL, .destination = addr_of("10.9.0.2", 4000)};
     for (unsigned i = 0; i < count; i++) {
         data[i][0] = (uint8_t)i;
-        vr_socket_queue(f->socket, data[i], bytes, &hop, &f->stats);
+        struct vr_egress egress = {.data = data[i], .data_bytes = bytes, .flow = i};
+        vr_socket_queue(f->socket, &egress, &hop, &f->stats);
     }
 }
 

@@ -52,10 +52,13 @@ static struct vr_addr peer_addr[PEERS];
 static uint8_t data[DATA_BYTES];
 static size_t data_used;
 static uint16_t next_number;
+static uint32_t flow; /* of what is queued next */
+static uint8_t tos;   /* too */
 static struct {
     unsigned count;
     uint16_t number[VR_LINE_MAX];
     uint16_t bytes[VR_LINE_MAX];
+    uint32_t flow[VR_LINE_MAX];
 } expected[PEERS];
 
 static void open_sender(enum vr_side side) {
@@ -66,6 +69,7 @@ static void open_sender(enum vr_side side) {
     messages_sent = runs_sent = longest_run = plan_after = 0;
     refuse_runs = plan_error = 0;
     next_number = 0;
+    flow = tos = 0;
     data_used = 0;
     for (unsigned i = 0; i < PEERS; i++) {
         peer[i] = open_udp("127.0.0.1");
@@ -86,12 +90,15 @@ static void queue_to(struct vr_addr destination, size_t bytes) {
     data_used += bytes;
     memset(datagram, (uint8_t)next_number, bytes);
     memcpy(datagram, &next_number, sizeof next_number);
-    vr_sender_queue(sender, datagram, (uint32_t)bytes, &hop, &stats);
+    struct vr_egress egress = {
+        .data = datagram, .data_bytes = (uint32_t)bytes, .flow = flow, .tos = tos};
+    vr_sender_queue(sender, &egress, &hop, &stats);
     next_number++;
 }
 
 static void queue(unsigned i, size_t bytes) {
     expected[i].number[expected[i].count] = next_number;
+    expected[i].flow[expected[i].count] = flow;
     expected[i].bytes[expected[i].count++] = (uint16_t)bytes;
     queue_to(peer_addr[i], bytes);
 }
@@ -101,17 +108,30 @@ static void flush(void) {
     data_used = 0;
 }
 
-/* Every peer has got what was queued for it, whole and in order, and nothing else. */
+/* The first datagram of `peer` that is still expected and has this number; of its flow no earlier one
+ * may be. */
+static unsigned place_expected(unsigned i, uint16_t number) {
+    unsigned j = 0;
+    while (j < expected[i].count && expected[i].number[j] != number)
+        j++;
+    CHECK(j < expected[i].count);
+    for (unsigned earlier = 0; earlier < j; earlier++)
+        CHECK(expected[i].bytes[earlier] == 0 || expected[i].flow[earlier] != expected[i].flow[j]);
+    return j;
+}
+
+/* Every peer has got what was queued for it, whole and each flow in order, and nothing else. */
 static void check_arrival(void) {
     for (unsigned i = 0; i < PEERS; i++) {
-        for (unsigned j = 0; j < expected[i].count; j++) {
+        for (unsigned left = expected[i].count; left > 0; left--) {
             uint8_t datagram[4096];
-            uint16_t number;
+            uint16_t number = 0;
             ssize_t bytes = receive_udp(peer[i], datagram, sizeof datagram, NULL);
             memcpy(&number, datagram, sizeof number);
+            unsigned j = place_expected(i, number);
             CHECK_EQ(bytes, expected[i].bytes[j]);
-            CHECK_EQ(number, expected[i].number[j]);
             CHECK(bytes < 3 || datagram[bytes - 1] == (uint8_t)number);
+            expected[i].bytes[j] = 0;
         }
         CHECK(is_silent(peer[i]));
         expected[i].count = 0;
@@ -161,6 +181,30 @@ TEST(a_run_is_of_equal_sizes_and_only_its_last_is_shorter) {
         check_arrival();
         CHECK_EQ(messages_sent, cases[i].messages);
     }
+    close_sender();
+}
+
+TEST(sizes_of_different_flows_change_places) {
+    open_sender(VR_SIDE_INTERNAL);
+    static const uint16_t sizes[] = {40, 100, 70, 200, 100, 90};
+    for (flow = 0; flow < 6; flow++)
+        queue(7, sizes[flow]);
+    flush();
+    check_arrival();
+    CHECK_EQ(messages_sent, 3); /* 200 40, 100 100 70, 90 */
+    close_sender();
+}
+
+TEST(a_run_has_one_tos) {
+    open_sender(VR_SIDE_INTERNAL);
+    for (flow = 0; flow < 12; flow++) {
+        tos = flow % 3 == 0 ? 0xb8 : flow % 3 == 1 ? 0 : 0x28;
+        queue(7, 100);
+    }
+    flush();
+    check_arrival();
+    CHECK_EQ(messages_sent, 3);
+    CHECK_EQ(longest_run, 4);
     close_sender();
 }
 
@@ -275,18 +319,21 @@ TEST(a_full_buffer_among_runs_loses_nothing) {
     }
 }
 
-TEST(any_mixture_keeps_each_destination_in_order) {
+TEST(any_mixture_keeps_each_flow_in_order) {
     static const uint16_t sizes[] = {2, 60, 60, 100, 100, 100, 210, 1400, 1401, 2086};
     open_sender(VR_SIDE_INTERNAL);
     srand(7);
     for (unsigned round = 0; round < 60; round++) {
         /* More destinations than groups, so that some share a place. */
         unsigned peers = round % 2 ? PEERS : 1 + (unsigned)rand() % 20;
-        unsigned datagrams = 1 + (unsigned)rand() % 200;
+        unsigned datagrams = 1 + (unsigned)rand() % (peers < 8 ? 25 * peers : 200);
         if (rand() % 4 == 0)
             refuse_runs = EMSGSIZE;
-        for (unsigned i = 0; i < datagrams; i++)
+        for (unsigned i = 0; i < datagrams; i++) {
+            flow = (unsigned)rand() % (round % 3 ? 100 : 3);
+            tos = flow % 8 ? 0 : 0xb8;
             queue((unsigned)rand() % peers, sizes[(unsigned)rand() % 10]);
+        }
         flush();
         check_arrival();
         refuse_runs = 0;

@@ -69,9 +69,14 @@ static int receive_one(struct fixture *f) {
     return vr_socket_receive(f->socket, VR_BATCH_MAX);
 }
 
+static void queue(struct fixture *f, const void *data, uint32_t bytes, const struct vr_hop *hop) {
+    struct vr_egress egress = {.data = (uint8_t *)data, .data_bytes = bytes};
+    vr_socket_queue(f->socket, &egress, hop, &f->stats);
+}
+
 static void queue_byte(struct fixture *f, const uint8_t *byte, struct vr_addr to) {
     struct vr_hop hop = {.side = VR_SIDE_PUBLIC, .listen = 3, .destination = to};
-    vr_socket_queue(f->socket, byte, 1, &hop, &f->stats);
+    queue(f, byte, 1, &hop);
 }
 
 static uint64_t all_drops(const struct vr_stats *stats) {
@@ -180,7 +185,7 @@ static void check_wildcard(const char *any, const char *peer_ip, const char *ask
     CHECK(vr_addr_equal(&in.proxy, &asked));
     struct vr_hop hop = {.side = VR_SIDE_PUBLIC, .listen = 3, .destination = in.source};
     memcpy(hop.source_ip, in.local.ip, 16);
-    vr_socket_queue(f.socket, in.data, in.data_bytes, &hop, &f.stats);
+    queue(&f, in.data, in.data_bytes, &hop);
     vr_socket_flush(f.socket, &f.stats);
     CHECK_EQ(receive_udp(f.peer, &byte, 1, &from), 1);
     CHECK(vr_addr_equal(&from, &asked));
@@ -230,7 +235,7 @@ TEST(a_bad_destination_costs_itself_only) {
     queue_byte(&f, &good[0], addr_of("240.0.0.1", 9));       /* no such class */
     queue_byte(&f, &good[0], addr_of("2001:db8::1", 9));     /* the other family */
     queue_byte(&f, &good[2], f.peer_addr);
-    vr_socket_queue(f.socket, huge, sizeof huge, &hop, &f.stats); /* EMSGSIZE */
+    queue(&f, huge, sizeof huge, &hop); /* EMSGSIZE */
     queue_byte(&f, &good[3], f.peer_addr);
     queue_byte(&f, &good[0], addr_of("127.0.0.1", 0));
     vr_socket_flush(f.socket, &f.stats);
@@ -310,7 +315,7 @@ TEST(a_source_address_survives_the_backlog) {
     struct vr_hop hop = {.side = VR_SIDE_PUBLIC, .destination = f.peer_addr};
     memcpy(hop.source_ip, source.ip, 16);
     plan_error(0, EAGAIN);
-    vr_socket_queue(f.socket, (const uint8_t *)"x", 1, &hop, &f.stats);
+    queue(&f, "x", 1, &hop);
     vr_socket_flush(f.socket, &f.stats);
     vr_socket_flush_backlog(f.socket, &f.stats);
     uint8_t byte;
@@ -406,4 +411,53 @@ TEST(what_is_no_udp_socket_is_refused) {
     close(pair[0]);
     close(pair[1]);
     vr_slots_free(slots);
+}
+
+/* What a plain socket sends with `tos` reaches in.tos, and what is queued with it reaches a plain
+ * socket, also after a wait in the backlog. */
+static void check_tos(const char *ip, int level, int option, int receive_option, int tos,
+                      enum vr_side side) {
+    struct fixture f;
+    int on = 1;
+    if (!open_fixture(&f, ip, ip, side))
+        return;
+    setsockopt(f.peer, level, option, &tos, sizeof tos);
+    setsockopt(f.peer, level, receive_option, &on, sizeof on);
+    struct vr_ingress in;
+    send_udp(f.peer, &f.addr, "x", 1);
+    CHECK_EQ(receive_one(&f), 1);
+    CHECK(vr_socket_ingress(f.socket, 0, &in));
+    CHECK_EQ(in.tos, tos);
+    struct vr_hop hop = {.side = side, .destination = in.source};
+    struct vr_egress egress = {.data = in.data, .data_bytes = 1, .tos = in.tos};
+    for (unsigned blocked = 0; blocked < 2; blocked++) {
+        union {
+            struct cmsghdr align;
+            uint8_t bytes[64];
+        } control = {.bytes = {0}};
+        uint8_t byte;
+        struct iovec part = {&byte, 1};
+        struct msghdr header = {.msg_iov = &part,
+                                .msg_iovlen = 1,
+                                .msg_control = &control,
+                                .msg_controllen = sizeof control};
+        struct pollfd ready = {.fd = f.peer, .events = POLLIN};
+        if (blocked)
+            plan_error(0, EAGAIN);
+        vr_socket_queue(f.socket, &egress, &hop, &f.stats);
+        vr_socket_flush(f.socket, &f.stats);
+        vr_socket_flush_backlog(f.socket, &f.stats);
+        poll(&ready, 1, 2000);
+        CHECK_EQ(recvmsg(f.peer, &header, MSG_DONTWAIT), 1);
+        CHECK_EQ(control.align.cmsg_type, option);
+        CHECK_EQ(*CMSG_DATA(&control.align), tos);
+    }
+    close_fixture(&f);
+}
+
+TEST(dscp_and_ecn_pass) {
+    check_tos("127.0.0.1", IPPROTO_IP, IP_TOS, IP_RECVTOS, 0xb8 | 1, VR_SIDE_PUBLIC);
+    check_tos("127.0.0.1", IPPROTO_IP, IP_TOS, IP_RECVTOS, 0x28, VR_SIDE_INTERNAL);
+    check_tos("::1", IPPROTO_IPV6, IPV6_TCLASS, IPV6_RECVTCLASS, 0xb8 | 2, VR_SIDE_PUBLIC);
+    check_tos("::1", IPPROTO_IPV6, IPV6_TCLASS, IPV6_RECVTCLASS, 0x28, VR_SIDE_INTERNAL);
 }
