@@ -253,7 +253,9 @@ class _Demo:
             try:
                 entry = dict(json.loads(line))
             except ValueError:  # not from the log: a traceback, or a refusal to start
-                click.echo(f"{program.name}: {line.decode(errors='replace').rstrip()}", err=True)
+                text = line.decode(errors="replace").rstrip()
+                named = text.startswith(f"{program.name}: ")
+                click.echo(text if named else f"{program.name}: {text}", err=True)
                 continue
             event = str(entry.pop("event", ""))
             level = str(entry.pop("level", "info"))
