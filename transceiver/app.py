@@ -31,6 +31,7 @@ from .limits import KeyLimits, Span
 from .log import get_logger
 from .metrics import Meter
 from .offer import Offer, read_offer
+from .peers import Peers
 from .session import Call, CallRequest
 from .siblings import Siblings, call_not_found
 
@@ -64,6 +65,8 @@ class AppParts:
     board: Board
     row: int
     siblings: Siblings
+    peers: Peers | None
+    """None: calls on other hosts are not reached."""
     auth: Authenticator
     key_limits: KeyLimits
     backends: Mapping[str, Backend]
@@ -260,10 +263,15 @@ class _Signaling:
             raise call_not_found()
         if owner == parts.owner:
             return principal, None
-        same_host = (owner.cluster_id, owner.host) == (parts.owner.cluster_id, parts.owner.host)
-        if self._internal or not same_host or owner.process >= parts.board.rows:
+        if self._internal or owner.cluster_id != parts.owner.cluster_id:
             raise call_not_found()
-        return principal, await parts.siblings.forward(owner.process, request, body)
+        if owner.host == parts.owner.host:
+            if owner.process >= parts.board.rows:
+                raise call_not_found()
+            return principal, await parts.siblings.forward(owner.process, request, body)
+        if parts.peers is None or owner.host.port == 0:
+            raise call_not_found()
+        return principal, await parts.peers.forward(owner, request, body)
 
     def _principal(self, request: web.Request) -> Principal:
         return self._parts.auth.authenticate(request.headers.get("Authorization"), time.time())

@@ -28,7 +28,7 @@ KEY_BYTES = 32
 _NONCE_BYTES = 16
 _MAC_BYTES = 12
 _OWNER = struct.Struct("!H16sHH")
-_NOWHERE = Endpoint(ipaddress.IPv4Address(0), 0)
+NOWHERE = Endpoint(ipaddress.IPv4Address(0), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,13 @@ class Owner:
 
     cluster_id: int
     process: int
-    host: Endpoint = _NOWHERE
+    host: Endpoint = NOWHERE
     """Where other hosts reach this host's process 0; 0.0.0.0:0 without such a place."""
+
+
+def derive_key(auth_secret: bytes) -> bytes:
+    """The key of all pools that share this secret."""
+    return hmac.digest(auth_secret, b"call ids", "sha256")
 
 
 class CallIds:

@@ -169,6 +169,17 @@ def _load_file(context: click.Context, _parameter: click.Parameter, value: str |
     help="Seals client secrets and call ids; the same on every server that shall take them.",
 )
 @click.option(
+    "--peer",
+    metavar="HOST:PORT",
+    help="Where process 0 takes requests for its calls from other hosts with the same --auth-secret; "
+    "process i adds i to the port.",
+)
+@click.option(
+    "--peer-advertise",
+    metavar="HOST",
+    help="The address other hosts reach --peer at; required with a wildcard.",
+)
+@click.option(
     "--max-call-seconds",
     type=click.FloatRange(0, min_open=True),
     metavar="S",
@@ -228,6 +239,8 @@ def serve(
     backend_session: str | None,
     api_keys: str | None,
     auth_secret: str | None,
+    peer: str | None,
+    peer_advertise: str | None,
     max_call_seconds: float | None,
     idle_seconds: float | None,
     max_sessions: int,
@@ -260,6 +273,7 @@ def serve(
     prefixes = config.read_prefixes(ipv6_prefix)
     config.check_sealable(address, prefixes)
     cert, key = config.check_tls(tls_cert, tls_key)
+    peer_at, peer_address = config.read_peer(peer, peer_advertise, secret)
     checked = config.TransceiverConfig(
         http=http_at,
         media=media_at,
@@ -279,6 +293,8 @@ def serve(
         ),
         api_keys=keys,
         auth_secret=secret,
+        peer=peer_at,
+        peer_advertise=peer_address,
         is_open=not guarded or insecure_open,
         span=Span(max_s=max_call_seconds, idle_s=idle_seconds),
         max_sessions=max_sessions,

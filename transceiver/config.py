@@ -63,6 +63,10 @@ class TransceiverConfig:
     backends: BackendOptions
     api_keys: tuple[ApiKey, ...]
     auth_secret: bytes | None
+    peer: Endpoint | None
+    """Where process 0 takes other hosts' requests; process i adds i to the port, unless it is 0."""
+    peer_advertise: IpAddress | None
+    """What call ids carry; None without `peer`."""
     is_open: bool
     """Anybody may call."""
     span: Span
@@ -186,6 +190,30 @@ def read_auth(
     """The server keys and the secret that seals client secrets; empty and None where not given."""
     keys = load_api_keys(Path(api_keys)) if api_keys is not None else ()
     return keys, load_auth_secret(Path(auth_secret)) if auth_secret is not None else None
+
+
+def read_peer(
+    peer: str | None, advertise: str | None, secret: bytes | None
+) -> tuple[Endpoint | None, IpAddress | None]:
+    """Where other hosts forward requests to, and the address that call ids carry."""
+    if peer is None:
+        if advertise is not None:
+            raise ConfigError("--peer-advertise: is of no use without --peer")
+        return None, None
+    if secret is None:
+        raise ConfigError("--peer: needs --auth-secret, by which hosts know each other")
+    at = read_endpoint("--peer", peer)
+    if advertise is None:
+        if at.ip.is_unspecified:
+            raise ConfigError("--peer-advertise: is required with a wildcard --peer address")
+        return at, at.ip
+    try:
+        address = ipaddress.ip_address(advertise)
+    except ValueError:
+        raise ConfigError(f"--peer-advertise: {advertise!r} is no IP address") from None
+    if address.is_unspecified:
+        raise ConfigError(f"--peer-advertise: {advertise!r} is nowhere")
+    return at, address
 
 
 def check_exposure(http: Endpoint, *, guarded: bool, insecure_open: bool) -> None:

@@ -28,13 +28,14 @@ from pathlib import Path
 from relay.wire.address import Endpoint
 
 from .board import Board, Serving
-from .callid import KEY_BYTES
+from .callid import KEY_BYTES, NOWHERE, derive_key
 from .config import TransceiverConfig
 from .dtls import Identity
 from .errors import ConfigError
 from .limits import KeyLimits
 from .log import get_logger
 from .metrics import board_names, reset_gauges
+from .peers import open_peers
 from .sockets import open_media
 from .worker import PoolParts, run_worker
 
@@ -55,6 +56,7 @@ class _Slot:
     """One process's place in the pool."""
 
     media: socket.socket
+    peer: socket.socket | None
     pid: int = 0
     started_s: float = 0.0
     pause_s: float = FIRST_PAUSE_S
@@ -79,9 +81,10 @@ class Pool:
         """
         with contextlib.ExitStack() as owned:
             reserved = owned.enter_context(self._reserve_http())
+            peers = [owned.enter_context(peer) for peer in self._open_peers()]
             for process in range(self._config.workers):
                 media = owned.enter_context(self._open_media(process))
-                self._slots.append(_Slot(media))
+                self._slots.append(_Slot(media, peers[process] if peers else None))
             run_dir = _make_run_dir()
             owned.callback(shutil.rmtree, run_dir, ignore_errors=True)
             return self._start(Endpoint.of(*reserved.getsockname()[:2]), run_dir)
@@ -93,10 +96,15 @@ class Pool:
             config=self._config,
             http=http,
             identity=Identity.generate(),
-            call_id_key=secrets.token_bytes(KEY_BYTES),
+            call_id_key=(
+                derive_key(self._config.auth_secret)
+                if self._config.auth_secret is not None
+                else secrets.token_bytes(KEY_BYTES)
+            ),
             board=self._board,
             key_limits=self._key_limits,
             run_dir=run_dir,
+            peer=self._peer_place(),
         )
         return self._supervise(http)
 
@@ -121,10 +129,30 @@ class Pool:
         except OSError as error:
             raise ConfigError(f"--media: {Endpoint(at.ip, port)}: {error.strerror}") from None
 
+    def _open_peers(self) -> list[socket.socket]:
+        at = self._config.peer
+        if at is None:
+            return []
+        try:
+            return open_peers(at, self._config.workers)
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or "leaves no ports for every process"
+            raise ConfigError(f"--peer: {at}: {reason}") from None
+
+    def _peer_place(self) -> Endpoint:
+        """What call ids carry."""
+        first, address = self._slots[0].peer, self._config.peer_advertise
+        if first is None or address is None:
+            return NOWHERE
+        return Endpoint(address, first.getsockname()[1])
+
     def _supervise(self, http: Endpoint) -> int:
         for process, slot in enumerate(self._slots):
             address = Endpoint.of(*slot.media.getsockname()[:2])
             self._log.info("listening", role="media", address=str(address), process=process)
+            if slot.peer is not None:
+                address = Endpoint.of(*slot.peer.getsockname()[:2])
+                self._log.info("listening", role="peer", address=str(address), process=process)
             self._fork(process)
         while True:
             self._restart_due()
@@ -168,15 +196,22 @@ class Pool:
             status = 1
             try:
                 os.close(self._life[1])
+                self._close_peers_of_others(slot)
                 signal.set_wakeup_fd(-1)
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-                status = run_worker(self._parts, process, slot.media, self._life[0])
+                status = run_worker(self._parts, process, slot.media, slot.peer, self._life[0])
             except BaseException:
                 traceback.print_exc()
             finally:
                 sys.stderr.flush()
                 os._exit(status)
         slot.pid, slot.started_s = pid, time.monotonic()
+
+    def _close_peers_of_others(self, slot: _Slot) -> None:
+        """A port nobody accepts on must refuse, so that its calls are known to be gone."""
+        for other in self._slots:
+            if other is not slot and other.peer is not None:
+                other.peer.close()
 
     def _all_serving(self) -> bool:
         return all(
@@ -201,6 +236,8 @@ class Pool:
         self._key_limits.forget(process)
         if not replace:
             self._board.set(process, "serving", Serving.ENDED)
+            if slot.peer is not None:
+                slot.peer.close()
             return
         lived_s = time.monotonic() - slot.started_s
         if lived_s >= GOOD_LIFE_S:

@@ -7,6 +7,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
@@ -16,7 +18,25 @@ from .errors import RequestError
 
 FORWARD_TIMEOUT_S = 2.0
 _FORWARDED = ("Authorization", "Content-Type", "If-Match")
-_RETURNED = ("Content-Type", "ETag")
+RETURNED = ("Content-Type", "ETag")
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the owner of a call answered."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def response(self) -> web.Response:
+        """As the client gets it."""
+        return web.Response(status=self.status, body=self.body, headers=self.headers)
+
+
+def forwarded_headers(request: web.Request) -> dict[str, str]:
+    """What of a request's headers the owner needs."""
+    return {name: request.headers[name] for name in _FORWARDED if name in request.headers}
 
 
 def socket_path(run_dir: Path, process: int) -> Path:
@@ -40,15 +60,21 @@ class Siblings:
 
     async def forward(self, process: int, request: web.Request, body: bytes) -> web.Response:
         """The sibling's response to `request`. Raises RequestError."""
-        headers = {name: request.headers[name] for name in _FORWARDED if name in request.headers}
+        path = request.rel_url.raw_path
+        reply = await self.send(process, request.method, path, forwarded_headers(request), body)
+        return reply.response()
+
+    async def send(
+        self, process: int, method: str, path: str, headers: Mapping[str, str], body: bytes
+    ) -> Reply:
+        """What that process answers. Raises RequestError."""
         try:
             async with self._session(process).request(
-                request.method, f"http://sibling{request.rel_url.raw_path}", data=body,
-                headers=headers,
-            ) as response:  # fmt: skip
+                method, f"http://sibling{path}", data=body, headers=headers
+            ) as response:
                 content = await response.read()
-                kept = {k: response.headers[k] for k in _RETURNED if k in response.headers}
-                return web.Response(status=response.status, body=content, headers=kept)
+                kept = {k: response.headers[k] for k in RETURNED if k in response.headers}
+                return Reply(response.status, kept, content)
         except aiohttp.ClientConnectorError:
             raise call_not_found() from None
         except (TimeoutError, aiohttp.ClientError):

@@ -33,12 +33,13 @@ from .backends.link import LinkConfig
 from .backends.loopback import LoopbackBackend
 from .backends.realtime import RealtimeBackend, RealtimeConfig
 from .board import Board, Serving
-from .callid import CallIds, Owner
+from .callid import NOWHERE, CallIds, Owner
 from .calls import Calls, Place
 from .config import TransceiverConfig
 from .dtls import Identity
 from .limits import KeyLimits
 from .media import MediaEngine
+from .peers import Peers, make_peer_app
 from .recording import Recorder
 from .siblings import Siblings, socket_path
 from .sockets import open_http
@@ -63,21 +64,37 @@ class PoolParts:
     board: Board
     key_limits: KeyLimits
     run_dir: Path
+    peer: Endpoint = NOWHERE
+    """Where other hosts reach process 0; process i has port + i."""
 
 
-def run_worker(pool: PoolParts, process: int, media: socket.socket, life_fd: int) -> int:
+def run_worker(
+    pool: PoolParts,
+    process: int,
+    media: socket.socket,
+    peer: socket.socket | None,
+    life_fd: int,
+) -> int:
     """Serves until told to stop; returns the exit status."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.freeze()
-    asyncio.run(_Worker(pool, process, media, life_fd).run())
+    asyncio.run(_Worker(pool, process, media, peer, life_fd).run())
     return 0
 
 
 class _Worker:
-    def __init__(self, pool: PoolParts, process: int, media: socket.socket, life_fd: int) -> None:
+    def __init__(
+        self,
+        pool: PoolParts,
+        process: int,
+        media: socket.socket,
+        peer: socket.socket | None,
+        life_fd: int,
+    ) -> None:
         self._pool = pool
         self._process = process
         self._media = media
+        self._peer = peer
         self._life_fd = life_fd
         self._stop = asyncio.Event()
         self._orphaned = False
@@ -116,6 +133,8 @@ class _Worker:
             await loop.run_in_executor(None, recorder.close)
         await http.close()
         await parts.siblings.close()
+        if parts.peers is not None:
+            await parts.peers.close()
         for runner in runners:
             await runner.cleanup()
 
@@ -130,7 +149,7 @@ class _Worker:
         pool, config = self._pool, self._pool.config
         host, port = self._media.getsockname()[:2]
         address = TransceiverAddress(config.cluster_id, config.media_advertise, port)
-        owner = Owner(config.cluster_id, self._process)
+        owner = Owner(config.cluster_id, self._process, pool.peer)
         if config.ingresses:
             name, candidates = config.ingresses[0].name, config.ingresses[0].candidates
         else:
@@ -167,6 +186,7 @@ class _Worker:
             board=pool.board,
             row=self._process,
             siblings=Siblings(pool.run_dir),
+            peers=Peers(config.auth_secret) if self._peer and config.auth_secret else None,
             auth=Authenticator(
                 config.auth_secret or pool.call_id_key, config.api_keys, is_open=config.is_open
             ),
@@ -189,10 +209,15 @@ class _Worker:
         path = socket_path(self._pool.run_dir, self._process)
         path.unlink(missing_ok=True)
         await web.UnixSite(internal, str(path)).start()
+        runners = [internal]
+        if self._peer is not None and config.auth_secret is not None:
+            peer = await _runner(make_peer_app(config.auth_secret, self._process, parts.siblings))
+            await web.SockSite(peer, self._peer).start()
+            runners.append(peer)
         public = await _runner(make_public_app(parts))
         listener = open_http(self._pool.http)
         await web.SockSite(public, listener, ssl_context=tls, backlog=HTTP_BACKLOG).start()
-        return [public, internal]
+        return [public, *runners]
 
 
 def _make_backends(config: TransceiverConfig, http: aiohttp.ClientSession) -> dict[str, Backend]:
