@@ -250,6 +250,7 @@ cdef extern from "relay/asker.h" nogil:
 cdef extern from "relay/loop.h" nogil:
     enum:
         VR_LOOP_SOCKETS_MAX
+        VR_COALESCE_US_MAX
 
     enum:
         VR_LOOP_GOES_ON
@@ -265,6 +266,7 @@ cdef extern from "relay/loop.h" nogil:
         vr_socket *const *sockets
         size_t socket_count
         unsigned batch_max
+        unsigned coalesce_us
         int stop_fd
         int life_fd
         int command_fd

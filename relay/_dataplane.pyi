@@ -172,8 +172,10 @@ class Worker:
         answers_fd: int = -1,
         bell_fd: int = -1,
         batch_max: int = 256,
+        coalesce_us: int = 0,
     ) -> None:
-        """Maps, checks and prepares everything, so that `run` starts within microseconds. With a
+        """Maps, checks and prepares everything, so that `run` starts within microseconds.
+        `coalesce_us` (at most 10,000): sleep so long after a batch that was not full. With a
         cache: `desks_fd` of create_desks, and two eventfds, this slot's for answers and everybody's
         bell; `config` then has `park`.
 

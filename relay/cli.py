@@ -170,6 +170,14 @@ def keygen(key_id: int) -> None:
     show_default=True,
 )
 @option(
+    "--coalesce-us",
+    "Microseconds to wait for more datagrams after a batch that was not full: less CPU, more delay.",
+    metavar="N",
+    type=click.IntRange(0, 10_000),
+    default=0,
+    show_default=True,
+)
+@option(
     "--pin",
     "Pin workers to CPUs; auto: unless a CPU quota without a cpuset is in force.",
     type=click.Choice(["auto", "always", "never"]),
@@ -243,6 +251,7 @@ def _serve_config(
     max_flows: int,
     limit: Sequence[str],
     receive_buffer: int,
+    coalesce_us: int,
     pin: Any,
     drain_timeout: float,
     drain_min_flows: int,
@@ -279,6 +288,7 @@ def _serve_config(
         admin=addresses.parse_endpoint("--admin", admin),
         takeover=takeover,
         run_dir=Path(run_dir) if run_dir else config.default_run_dir(),
+        coalesce_us=coalesce_us,
         pins=cpus.pin_plan(pin, count, allowed, cpus.cpu_quota(), os.cpu_count() or 1),
     )
 

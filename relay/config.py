@@ -52,6 +52,8 @@ class ServeConfig:
     """Take sockets and tables over from the relay that runs in `run_dir`."""
     pins: tuple[int, ...] | None
     """The CPU of each worker; None: not pinned."""
+    coalesce_us: int
+    """How long a worker sleeps after a batch that was not full."""
 
     @property
     def max_flows_per_worker(self) -> int:

@@ -49,6 +49,7 @@ class PoolConfig:
     slots: Sequence[SlotDescriptors]
     stats_fd: int
     pins: Sequence[int] | None
+    coalesce_us: int
     forward: Mapping[str, object]
     """The arguments of ForwardConfig in JSON, keys in hex."""
     cache: CacheLink | None
@@ -251,6 +252,7 @@ class WorkerPool:
             "stop": stop_fd,
             "life": self._life_read,
             "pins": self._config.pins,
+            "coalesce_us": self._config.coalesce_us,
             "forward": self._config.forward,
             "desks": cache.desks_fd if cache else -1,
             "bell": cache.bell_fd if cache else -1,

@@ -55,6 +55,7 @@ class Supervisor:
             slots=self._estate.slot_descriptors(),
             stats_fd=self._estate.stats_fd,
             pins=config.pins,
+            coalesce_us=config.coalesce_us,
             forward=config.forward_description(),
             cache=cache,
         )

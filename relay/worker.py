@@ -58,6 +58,7 @@ def _serve(about: dict[str, Any], config: ForwardConfig, slot: int, control: int
             answers_fd=about["answers"][slot],
             bell_fd=about["bell"],
             config=config,
+            coalesce_us=about["coalesce_us"],
         )
     except Exception as error:
         return f"failed: {type(error).__name__}: {error}"

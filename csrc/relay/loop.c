@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -28,6 +29,8 @@ struct vr_loop {
     uint64_t swept_ns;
     uint64_t census_ns;
     uint64_t mailbox_position;
+    bool received; /* something, in this turn */
+    bool was_full; /* a batch of this turn */
     struct vr_ingress batch[VR_BATCH_MAX];
     struct watch watch[VR_LOOP_SOCKETS_MAX];
     struct vr_socket *public_socket[256]; /* by listen index */
@@ -80,7 +83,7 @@ static void place_socket(struct vr_loop *loop, struct vr_socket *socket) {
 struct vr_loop *vr_loop_new(const struct vr_loop_config *config) {
     if (config->socket_count < 1 || config->socket_count > VR_LOOP_SOCKETS_MAX ||
         config->batch_max < 1 || config->batch_max > VR_BATCH_MAX ||
-        (config->command_fd >= 0 && !config->mailbox)) {
+        config->coalesce_us > VR_COALESCE_US_MAX || (config->command_fd >= 0 && !config->mailbox)) {
         errno = EINVAL;
         return NULL;
     }
@@ -95,6 +98,8 @@ struct vr_loop *vr_loop_new(const struct vr_loop_config *config) {
         loop->watch[i].socket = config->sockets[i];
         place_socket(loop, config->sockets[i]);
     }
+    if (config->coalesce_us > 0)
+        prctl(PR_SET_TIMERSLACK, 1UL); /* 50 us by default: as much again */
     loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (loop->epoll_fd < 0 || watch_all(loop) < 0) {
         int error = errno;
@@ -199,6 +204,8 @@ static int serve_socket(struct vr_loop *loop, struct vr_socket *socket) {
     int received = vr_socket_receive(socket, loop->config.batch_max);
     if (received <= 0)
         return received;
+    loop->received = true;
+    loop->was_full |= (unsigned)received == loop->config.batch_max;
     uint64_t now_ns = vr_loop_now_ns();
     unsigned whole = fill_batch(loop, socket, (unsigned)received);
     vr_forward_prefetch(loop->config.forwarder, loop->batch, whole);
@@ -277,8 +284,16 @@ static void sweep(struct vr_loop *loop, uint64_t now_ns) {
     }
 }
 
+/* Rule 7. */
+static void coalesce(const struct vr_loop *loop) {
+    struct timespec pause = {.tv_nsec = (long)loop->config.coalesce_us * 1000};
+    if (loop->config.coalesce_us > 0 && loop->received && !loop->was_full)
+        nanosleep(&pause, NULL);
+}
+
 int vr_loop_turn(struct vr_loop *loop, int timeout_ms) {
     struct epoll_event event[WATCHED_MAX];
+    loop->received = loop->was_full = false;
     int events = epoll_wait(loop->epoll_fd, event, WATCHED_MAX, timeout_ms);
     if (events < 0 && errno != EINTR)
         return -errno;
@@ -303,6 +318,7 @@ int vr_loop_turn(struct vr_loop *loop, int timeout_ms) {
     if (status == VR_LOOP_GOES_ON && events > 0)
         status = serve_ready(loop, ready);
     sweep(loop, now_ns);
+    coalesce(loop);
     return status;
 }
 

@@ -8,6 +8,8 @@
  * 4. The clock is read once per batch (CLOCK_MONOTONIC_COARSE: a few milliseconds coarse, and cheap).
  * 5. Progress is counted every turn, and a turn comes at least every 100 ms; a stale count is a hang.
  * 6. stop_fd and life_fd are only watched, never read: all workers may share them.
+ * 7. It never waits for more datagrams, unless coalesce_us asks for that: then, after a turn without a
+ *    full batch, it sleeps so long, and the next batch is larger.
  */
 #ifndef VR_LOOP_H
 #define VR_LOOP_H
@@ -21,7 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { VR_LOOP_SOCKETS_MAX = 64 };
+enum { VR_LOOP_SOCKETS_MAX = 64, VR_COALESCE_US_MAX = 10000 };
 
 enum vr_loop_end {
     VR_LOOP_GOES_ON = 0,
@@ -39,6 +41,7 @@ struct vr_loop_config {
     struct vr_socket *const *sockets; /* PUBLIC ones have distinct listen indexes */
     size_t socket_count;              /* 1..VR_LOOP_SOCKETS_MAX */
     unsigned batch_max;               /* 1..VR_BATCH_MAX */
+    unsigned coalesce_us;             /* 0..VR_COALESCE_US_MAX */
     int stop_fd;                      /* an eventfd */
     int life_fd;                      /* the reading end of a pipe */
     int command_fd;                   /* the mailbox's eventfd, or -1: no commands */

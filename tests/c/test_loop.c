@@ -133,6 +133,7 @@ struct worker {
     struct vr_mailbox mailbox;
     struct vr_loop *loop;
     unsigned batch_max;
+    unsigned coalesce_us;
     struct vr_command command[3];
     unsigned commands;
     struct vr_asker *asker;
@@ -153,6 +154,7 @@ static struct vr_loop *make_loop(struct worker *w) {
                                     .sockets = w->socket,
                                     .socket_count = SOCKETS,
                                     .batch_max = w->batch_max ? w->batch_max : VR_BATCH_MAX,
+                                    .coalesce_us = w->coalesce_us,
                                     .stop_fd = w->stop_fd,
                                     .life_fd = w->life[0],
                                     .command_fd = w->command_fd,
@@ -377,6 +379,32 @@ TEST(an_idle_loop_ticks_on_its_own) {
     ring(w->stop_fd);
     pthread_join(thread, &end);
     CHECK_EQ(*(int *)end, VR_LOOP_STOPPED);
+    close_worker(w);
+}
+
+/* Nanoseconds that a turn takes after `datagrams` have come. */
+static uint64_t turn_ns(struct worker *w, unsigned datagrams) {
+    struct timespec before, after;
+    for (unsigned i = 0; i < datagrams; i++)
+        send_udp(w->client, &w->addr[FIRST], "1a", 2);
+    clock_gettime(CLOCK_MONOTONIC, &before);
+    vr_loop_turn(w->loop, 0);
+    clock_gettime(CLOCK_MONOTONIC, &after);
+    for (unsigned i = 0; i < datagrams; i++)
+        expect(w->transceiver[0], "1a");
+    return (uint64_t)(after.tv_sec - before.tv_sec) * 1000000000 + (uint64_t)after.tv_nsec -
+           (uint64_t)before.tv_nsec;
+}
+
+TEST(it_waits_for_more_only_when_asked_and_after_a_small_batch) {
+    struct worker *w = open_worker(4);
+    CHECK(turn_ns(w, 1) < 5000000);
+    w->coalesce_us = VR_COALESCE_US_MAX;
+    vr_loop_free(w->loop);
+    w->loop = make_loop(w);
+    CHECK(turn_ns(w, 3) >= VR_COALESCE_US_MAX * 1000);
+    CHECK(turn_ns(w, 0) < 5000000);
+    CHECK(turn_ns(w, 4) < 5000000);
     close_worker(w);
 }
 

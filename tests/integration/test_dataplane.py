@@ -371,6 +371,7 @@ def test_a_worker_needs_good_descriptors(rig: Rig) -> None:
         ({"table_fd": rig.stats_fd}, ValueError),
         ({"internal_fd": rig.life_fd}, OSError),
         ({"batch_max": 257}, ValueError),
+        ({"coalesce_us": 10001}, ValueError),
         ({"public": [PublicSocket(rig.public.fileno(), 0)] * 2}, ValueError),
         ({"config": None}, TypeError),
     ]
