@@ -317,7 +317,7 @@ int vr_loop_turn(struct vr_loop *loop, int timeout_ms) {
         return end;
     if (status == VR_LOOP_GOES_ON && events > 0)
         status = serve_ready(loop, ready);
-    sweep(loop, now_ns);
+    sweep(loop, vr_loop_now_ns()); /* later than the batches: time never goes back */
     coalesce(loop);
     return status;
 }
