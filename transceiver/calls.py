@@ -201,8 +201,10 @@ class Calls:
         self._ufrags.discard(call.ice_ufrag)
         self._board.release(self._row)
         self._on_ended(call)
+        stats = call.stats()
+        self._meter.ended(stats)
         self._ended[call.call_id] = Ended(
-            call.principal, {**call.stats(), **self._place.about}, self._clock()
+            call.principal, {**stats, **self._place.about}, self._clock()
         )
         if len(self._ended) > ENDED_MAX:
             self._ended.popitem(last=False)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
@@ -19,6 +20,7 @@ from prometheus_client.core import (
     Metric,
 )
 
+from . import call_metrics
 from .board import Board, Serving
 from .session import CLOSE_REASONS, STAGES, CallState
 
@@ -58,6 +60,11 @@ REFUSALS = (
     "setup_holdconn",
     "bundle_required",
     "rtcp_mux_required",
+    "unknown_backend",
+    "missing_api_key",
+    "invalid_api_key",
+    "too_many_calls",
+    "rate_limit_exceeded",
     "session_limit",
     "draining",
     "other",
@@ -87,6 +94,7 @@ def board_names() -> list[str]:
             for index in range(len(SETUP_BUCKETS_S) + 1)
         ),
         *(f"setup_us.{stage}" for stage in STAGES),
+        *call_metrics.board_names(),
     ]
 
 
@@ -113,6 +121,10 @@ class Meter:
         index = sum(1 for bound_s in SETUP_BUCKETS_S if elapsed_s > bound_s)
         self._board.add(self._row, f"setup.{stage}.{index}")
         self._board.add(self._row, f"setup_us.{stage}", int(elapsed_s * 1e6))
+
+    def ended(self, stats: Mapping[str, Any]) -> None:
+        """A call has ended, with these numbers."""
+        call_metrics.record(self._board, self._row, stats)
 
     def refused(self, code: str) -> None:
         """An offer was refused."""
@@ -173,6 +185,7 @@ class _PoolCollector:
             ((state.value, total(f"state.{state.value}")) for state in OPEN_STATES),
         )
         yield self._setup()
+        yield from call_metrics.families(self._board)
         yield CounterMetricFamily("transceiver_calls", "Calls answered.", value=total("calls"))
         yield _labelled(
             CounterMetricFamily(

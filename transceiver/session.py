@@ -21,7 +21,7 @@ from relay.wire.spp import FlowKey
 
 from .answer import Local
 from .auth import Principal
-from .backends.base import Backend, Conversation, Event
+from .backends.base import Backend, Conversation, Event, Tally
 from .backends.bridge import error_event, event_id
 from .channel import EventChannel
 from .dtls import Dtls, Identity, Phase
@@ -120,6 +120,7 @@ class Call:
         self.state = CallState.NEW
         self.close_reason: str | None = None
         self.offered_s = request.offered_s
+        self._ended_s: float | None = None
         self.ice_ufrag = local.ice_ufrag
         self.timeline_ms: dict[str, float | None] = dict.fromkeys(STAGES)
         self._dtls = Dtls(
@@ -220,6 +221,7 @@ class Call:
         before = self.state
         self.state = CallState.CLOSED
         self.close_reason = reason
+        self._ended_s = self._parts.clock()
         self._conversation.close()
         if self._channel is not None:
             self._channel.close()
@@ -234,7 +236,7 @@ class Call:
             "call_ended",
             reason=reason,
             detail=detail or None,
-            seconds=round(self._parts.clock() - self.offered_s, 3),
+            seconds=round(self._ended_s - self.offered_s, 3),
             packets_in=numbers["packets_in"],
             packets_out=numbers["packets_out"],
         )
@@ -258,8 +260,10 @@ class Call:
             "close_reason": self.close_reason,
             "codec": self.codec.name,
             "timeline_ms": self.timeline_ms,
+            "seconds": round((self._ended_s or self._parts.clock()) - self.offered_s, 3),
             "flow": flow and {"client": str(flow.client), "proxy": str(flow.proxy)},
             **_media_stats(self.media.stats()),
+            **_talk_stats(self._conversation.tally()),
         }
 
     # Inside
@@ -269,6 +273,7 @@ class Call:
         return MediaConfig(
             codec=codec,
             payload_types={codec: self.codec.payload_type},
+            event_payload_type=self.offer.event_payload_type,
             ssrc=local.ssrc,
             cname=local.name,
             echo=rate_hz is None,
@@ -343,6 +348,18 @@ class Call:
             self.mark("first_audio_out", first_out_s)
 
 
+def _talk_stats(tally: Tally) -> dict[str, object]:
+    """What a call's client learns of its conversation."""
+    return {
+        "talk_ms": round(tally.talk_ms),
+        "listen_ms": round(tally.listen_ms),
+        "interruptions": tally.interruptions,
+        "reconnects": tally.reconnects,
+        "dropped_ms": {"in": round(tally.dropped_in_ms), "out": round(tally.dropped_out_ms)},
+        "backend_garbage": tally.garbage,
+    }
+
+
 def _media_stats(numbers: dict[str, Any]) -> dict[str, object]:
     """What a call's client learns of MediaSession.stats."""
     expected = numbers["packets_in"] + numbers["lost_in"]
@@ -356,11 +373,11 @@ def _media_stats(numbers: dict[str, Any]) -> dict[str, object]:
         "loss": round(numbers["lost_in"] / expected, 4) if expected else None,
         "loss_out": numbers["fraction_lost_out"] if numbers["reports_in"] else None,
         "jitter_ms": round(numbers["jitter_in_ms"], 3) if expected else None,
+        "playout_delay_ms": numbers["target_ms"] if samples else None,
         "sound": None
         if not samples
         else {
             # what became of the client's sound, as shares of its time
-            "playout_target_ms": numbers["target_ms"],
             "concealed": round(numbers["concealed_samples"] / samples, 4),
             "recovered": round(numbers["recovered_samples"] / samples, 4),
             "silence": round(numbers["silence_samples"] / samples, 4),

@@ -40,9 +40,12 @@ class UpdateAcks:
         """Whether an update of the bridge's own is unanswered."""
         return any(pending.event_id.startswith(OWN_EVENT_PREFIX) for pending in self._pending)
 
-    def asked(self, update_id: str) -> None:
-        """A `session.update` with this event id went up."""
-        self._pending.append(_Pending(update_id, None))
+    def asked(self, update_id: str, *, first: bool = False) -> None:
+        """A `session.update` with this event id went up, behind the others or ahead of them."""
+        if first:
+            self._pending.appendleft(_Pending(update_id, None))
+        else:
+            self._pending.append(_Pending(update_id, None))
 
     def answered(self) -> bool:
         """A `session.updated` came. True when it is for the client."""
@@ -56,6 +59,20 @@ class UpdateAcks:
             (pending for pending in self._pending if pending.event_id != update_id),
             maxlen=PENDING_MAX,
         )
+
+    def reconnected(self, unsent: frozenset[str]) -> int:
+        """The connection broke: only updates of `unsent` still get an answer of the backend, behind the
+        bridge's own first one. How many client updates are to be answered from here instead.
+        """
+        lost = [
+            p
+            for p in self._pending
+            if p.event_id not in unsent and not p.event_id.startswith(OWN_EVENT_PREFIX)
+        ]
+        self._pending = deque(
+            (p for p in self._pending if p.event_id in unsent), maxlen=PENDING_MAX
+        )
+        return len(lost)
 
     def due(self, now_s: float) -> int:
         """How many client updates are to be answered from here now."""

@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from .playout import AudioSink
@@ -63,6 +64,26 @@ class Line(Protocol):
         """Ends the call with this recorded reason."""
 
 
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What a conversation has counted since its call began."""
+
+    interruptions: int = 0
+    """Times that the model's sound was cut, by the user's voice or by the client."""
+    reconnects: int = 0
+    """Connections to the backend after the first."""
+    talk_ms: float = 0.0
+    """Sound of the model that went out."""
+    listen_ms: float = 0.0
+    """The user's turns, as the backend's turn detection or the client's commits bound them."""
+    dropped_in_ms: float = 0.0
+    """The user's sound that the backend was too slow for."""
+    dropped_out_ms: float = 0.0
+    """The model's sound that found no room."""
+    garbage: int = 0
+    """Messages of the backend that were no events."""
+
+
 class Conversation(Protocol):
     """The backend's end of one call."""
 
@@ -81,8 +102,11 @@ class Conversation(Protocol):
     def on_wake(self, now_s: float) -> None:
         """Time has passed (at least every 50 ms while connected); `now_s` is monotonic."""
 
+    def tally(self) -> Tally:
+        """What it has counted; also after its end."""
+
     def close(self) -> None:
-        """The call has ended; called once, nothing is called afterwards."""
+        """The call has ended; called once, and only `tally` afterwards."""
 
 
 class Backend(Protocol):

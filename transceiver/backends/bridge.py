@@ -6,9 +6,10 @@
 4. When the user speaks (unless `interrupt_response` is false) or the client clears, the sound stops at once: `cleared` goes
    down, `conversation.item.truncate` goes up with what was really played.
 5. Upstream audio formats are the bridge's; the client is told the formats that it asked for.
-6. An answer to something the bridge sent by itself stays here; `session.created` reaches the client exactly once.
-7. What a client secret fixes for the call is left out of a client's `session.update`, and said.
-8. Nothing that either side sends raises: the client gets an `error` event, the backend's fault is counted.
+6. Items and responses that a client asked for and no backend has confirmed are asked for again on the next connection.
+7. An answer to something the bridge sent by itself stays here; `session.created` reaches the client exactly once.
+8. What a client secret fixes for the call is left out of a client's `session.update`, and said.
+9. Nothing that either side sends raises: the client gets an `error` event, the backend's fault is counted.
 """
 
 from __future__ import annotations
@@ -29,9 +30,11 @@ from .acks import (
     without_given_name,
 )
 from .dialect import Dialect, Event, session_format, with_formats
+from .in_flight import InFlight
 from .journal import Journal
 from .playout import AudioSink, Playout
 from .policy import restrict
+from .turns import Turns
 
 CLIENT_EVENT_MAX_BYTES: Final = 256 * 1024
 BACKEND_EVENT_MAX_BYTES: Final = 16 * 1024 * 1024
@@ -88,6 +91,8 @@ class Bridge:
         self._greeted = False
         self._replayed_items: set[str] = set()
         self._open_responses: dict[str, None] = {}
+        self._turns = Turns()
+        self._in_flight = InFlight()
         self.journal = Journal()
         self.backend_garbage = 0
         self.interruptions = 0
@@ -96,6 +101,21 @@ class Bridge:
     def configured(self) -> bool:
         """Whether every update that the bridge sent by itself is answered."""
         return not self._acks.own_pending
+
+    @property
+    def talk_ms(self) -> float:
+        """Sound of the model that went out."""
+        return self._playout.played_ms
+
+    @property
+    def listen_ms(self) -> float:
+        """The user's turns."""
+        return self._turns.heard_ms
+
+    @property
+    def excess_audio_ms(self) -> float:
+        """The model's sound that found no room."""
+        return self._playout.excess_dropped_ms
 
     @property
     def late_audio_bytes(self) -> int:
@@ -123,7 +143,8 @@ class Bridge:
             return self._interrupt()
         if kind == "session.update":
             return self._session_update(event)
-        return Outgoing(to_backend=[self._dialect.to_backend(event)])
+        self._turns.from_client(kind)
+        return Outgoing(to_backend=[self._dialect.to_backend(self._in_flight.sent(event))])
 
     def from_backend(self, message: str | bytes) -> Outgoing:
         """One message of the backend's WebSocket."""
@@ -145,16 +166,18 @@ class Bridge:
 
     def microphone(self, pcm: bytes) -> Event:
         """A block of the user's sound as the event that carries it up."""
+        self._turns.sound(self.duration_ms(pcm))
         audio = base64.b64encode(self._encode(pcm)).decode("ascii")
         return {"type": "input_audio_buffer.append", "audio": audio}
+
+    def duration_ms(self, pcm: bytes) -> float:
+        """Of sound at the backend's rate."""
+        return len(pcm) / 2 * 1_000 / self._dialect.format.rate_hz
 
     def advance(self, now_s: float) -> Outgoing:
         """Call it on every wake-up of the media path: what became due (`now_s` is monotonic)."""
         out = Outgoing(self._buffer_events())
-        for _ in range(self._acks.due(now_s)):
-            session = {"type": "realtime", "object": "realtime.session", **self.journal.session}
-            acknowledged = {"type": "session.updated", "event_id": event_id()}
-            out.to_client.append({**acknowledged, "session": self._client_view(session)})
+        out.to_client += self._acknowledged(self._acks.due(now_s))
         return out
 
     def configure(self, session: Event) -> Event:
@@ -162,22 +185,36 @@ class Bridge:
         self._remember(session)
         return self._own_update({"type": "session.update", "session": session})
 
-    def reconnected(self) -> Outgoing:
+    def reconnected(self, unsent: frozenset[str] = frozenset()) -> Outgoing:
         """The old connection broke and a new one is there: what each side is told before anything else.
 
-        Responses under way end as failed, with the sound that had arrived; the backend gets session and items again.
+        Responses under way end as failed, with the sound that had arrived; the backend gets session and items again, then
+        what was on its way. `unsent` are the ids of events that will follow by themselves.
         """
-        self._acks = UpdateAcks()
         self._playout.no_more_audio()
         out = Outgoing([_failed_response(response_id) for response_id in self._open_responses])
         self._open_responses.clear()
+        out.to_client += self._acknowledged(self._acks.reconnected(unsent))
         for event in self.journal.replay():
             if event["type"] == "session.update":
-                out.to_backend.append(self._own_update(event))
+                out.to_backend.append(self._own_update(event, first=True))
                 continue
             self._replayed_items.add(str(event["item"].get("id")))
             out.to_backend.append(self._dialect.to_backend(self._own(event)))
+        again = self._in_flight.unanswered(unsent)
+        out.to_backend += [self._dialect.to_backend(event) for event in again]
         return out
+
+    def _acknowledged(self, count: int) -> list[Event]:
+        session = {"type": "realtime", "object": "realtime.session", **self.journal.session}
+        return [
+            {
+                "type": "session.updated",
+                "event_id": event_id(),
+                "session": self._client_view(session),
+            }
+            for _ in range(count)
+        ]
 
     def _session_update(self, event: Event) -> Outgoing:
         session = event.get("session")
@@ -252,10 +289,13 @@ class Bridge:
             self._learn_interruption(event["session"])
             event = {**event, "session": self._client_view(event["session"])}
         elif kind == "error":
+            self._in_flight.refused(cause_of(event))
             event = without_given_name(event)
         elif kind == "response.output_audio.done" and (where := _where(event)) is not None:
             self._playout.part_done(*where)
         self.journal.observe(event)
+        self._turns.from_backend(event)
+        self._in_flight.answered(event)
         if not isinstance(event.get("event_id"), str):
             event = {**event, "event_id": event_id()}  # clients' parsers drop an event without one
         out.to_client.append(event)
@@ -291,6 +331,8 @@ class Bridge:
             return Outgoing()
         self.interruptions += 1
         interrupted = self._playout.interrupt()
+        for cut in interrupted.cuts:
+            self.journal.cut(cut.item_id, cut.audio_end_ms / cut.made_ms)
         return Outgoing(
             [
                 _buffer_event("cleared", response_id)
@@ -312,9 +354,9 @@ class Bridge:
     def _own(self, event: Event) -> Event:
         return {**event, "event_id": event_id(OWN_EVENT_PREFIX)}
 
-    def _own_update(self, event: Event) -> Event:
+    def _own_update(self, event: Event, *, first: bool = False) -> Event:
         update = self._own(event)
-        self._acks.asked(update["event_id"])
+        self._acks.asked(update["event_id"], first=first)
         return self._dialect.to_backend(update)
 
     def _buffer_events(self) -> list[Event]:

@@ -40,6 +40,16 @@ class ParrotPeer:
         self._parrot = parrot
         self._closed = False
 
+    @property
+    def reconnects(self) -> int:
+        """None: there is no connection."""
+        return 0
+
+    @property
+    def sound_dropped_ms(self) -> float:
+        """None: it is taken at once."""
+        return 0.0
+
     def begin(self, session: Event) -> None:
         """Says hello and applies the session that the call was made with."""
         self._deliver(self._parrot.hello())

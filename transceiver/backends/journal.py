@@ -2,7 +2,7 @@
 
 1. Bounded: the oldest items go first.
 2. Audio is not kept. A spoken turn comes back as its transcript, or not at all when there is none.
-3. An item that the user did not hear to its end comes back only if the backend had confirmed it before the break.
+3. What the user did not hear does not come back: of a cut item the share of its words that its sound had come to.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class Journal:
     def __init__(self) -> None:
         self.session: Event = {}
         self._items: OrderedDict[str, Event] = OrderedDict()
+        self._heard: dict[str, float] = {}
 
     def session_updated(self, session: Event) -> None:
         """A client's `session.update` on its way up: later fields win, nested `audio` is merged."""
@@ -52,10 +53,20 @@ class Journal:
         ):
             self._transcribe(item_id, event.get("content_index", 0), event.get("transcript"))
 
+    def cut(self, item_id: str, share: float) -> None:
+        """The user heard only this share (0..1) of an item's sound."""
+        self._heard[item_id] = share
+        if len(self._heard) > ITEMS_MAX:
+            del self._heard[next(iter(self._heard))]
+
     def replay(self) -> list[Event]:
         """The events that bring a fresh backend session to where this one was."""
         session = [{"type": "session.update", "session": self.session}] if self.session else []
-        texts = [text for item in self._items.values() if (text := _as_text(item)) is not None]
+        texts = [
+            text
+            for name, item in self._items.items()
+            if (text := _as_text(item, self._heard.get(name, 1.0))) is not None
+        ]
         return [*session, *({"type": "conversation.item.create", "item": text} for text in texts)]
 
     def _store(self, item: Event, previous_id: Any) -> None:
@@ -105,7 +116,7 @@ def _keep_transcripts(known: Event, item: Event) -> Event:
     return {**item, "content": new_parts or old_parts}
 
 
-def _as_text(item: Event) -> Event | None:
+def _as_text(item: Event, share: float) -> Event | None:
     kind = item.get("type")
     if kind in ("function_call", "function_call_output"):
         return {name: value for name, value in item.items() if name not in ("object", "status")}
@@ -117,8 +128,15 @@ def _as_text(item: Event) -> Event | None:
         for part in item.get("content") or []
         if isinstance(part, dict)
     ]
-    kept = [text for text in texts if isinstance(text, str) and text]
+    kept = [heard for text in texts if isinstance(text, str) and (heard := _heard(text, share))]
     if not kept:
         return None
     parts = [{"type": _REPLAYED_TEXT[role], "text": text[:TEXT_MAX_CHARS]} for text in kept]
     return {"id": item["id"], "type": "message", "role": role, "content": parts}
+
+
+def _heard(text: str, share: float) -> str:
+    """The first words, in that share of the characters."""
+    if share >= 1.0:
+        return text
+    return text[: int(len(text) * share)].rpartition(" ")[0]

@@ -20,7 +20,7 @@ import socket
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import aiohttp
 from yarl import URL
@@ -64,6 +64,9 @@ class LinkOwner(Protocol):
     def on_connected(self, again: bool) -> list[Event]:
         """A connection stands; returns what the backend is told first."""
 
+    def on_broken(self, reason: str) -> None:
+        """A connection ended, or could not be made; another try follows."""
+
     def on_message(self, message: str | bytes) -> None:
         """A message of the backend, of up to MESSAGE_MAX_BYTES; it may be anything."""
 
@@ -74,6 +77,13 @@ class LinkOwner(Protocol):
         """Returns when the owner can take another message; until then the backend is not read."""
 
 
+class _Queued(NamedTuple):
+    text: str
+    audio_ms: float | None
+    """Of sound; None for a control event."""
+    event_id: str | None
+
+
 class Link:
     """See the module. `run` is the task; one owner."""
 
@@ -82,14 +92,14 @@ class Link:
         self._http = http
         self._owner = owner
         self._first: deque[str] = deque()
-        self._queue: deque[tuple[bool, str]] = deque()
+        self._queue: deque[_Queued] = deque()
         self._audio_chars = 0
         self._control_chars = 0
         self._released = False
         self._wake = asyncio.Event()
         self._stalled = asyncio.Event()
-        self.audio_dropped = 0
-        """Audio events dropped since the call began."""
+        self.audio_dropped_ms = 0.0
+        """Sound dropped since the call began."""
         self.connections = 0
         """Connections made since the call began."""
 
@@ -97,19 +107,24 @@ class Link:
         """Queues a control event behind everything sent before."""
         text = json.dumps(event)
         self._control_chars += len(text)
-        self._queue.append((False, text))
+        name = event.get("event_id")
+        self._queue.append(_Queued(text, None, name if isinstance(name, str) else None))
         if self._control_chars > CONTROL_MAX_CHARS:
             self._stalled.set()
         self._wake.set()
 
-    def send_audio(self, event: Event) -> None:
-        """Queues an audio event; the oldest ones give way."""
+    def send_audio(self, event: Event, duration_ms: float) -> None:
+        """Queues an audio event of so much sound; the oldest ones give way."""
         text = json.dumps(event)
         self._audio_chars += len(text)
-        self._queue.append((True, text))
+        self._queue.append(_Queued(text, duration_ms, None))
         if self._audio_chars > AUDIO_MAX_CHARS:
             self._drop_oldest_audio()
         self._wake.set()
+
+    def unsent(self) -> frozenset[str]:
+        """The ids of control events that no connection has carried yet."""
+        return frozenset(queued.event_id for queued in self._queue if queued.event_id is not None)
 
     def release(self) -> None:
         """The backend is configured: what was queued may go."""
@@ -129,6 +144,7 @@ class Link:
             if final or now_s - failing_since_s >= self._config.give_up_s:
                 self._owner.on_gone(reason)
                 return
+            self._owner.on_broken(reason)
             await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
             backoff_s = min(backoff_s * 3, BACKOFF_MAX_S)
 
@@ -199,19 +215,19 @@ class Link:
             return self._first.popleft()
         if not self._queue or not self._released:
             return None
-        audio, text = self._queue.popleft()
-        if audio:
-            self._audio_chars -= len(text)
+        queued = self._queue.popleft()
+        if queued.audio_ms is None:
+            self._control_chars -= len(queued.text)
         else:
-            self._control_chars -= len(text)
-        return text
+            self._audio_chars -= len(queued.text)
+        return queued.text
 
     def _drop_oldest_audio(self) -> None:
-        for position, (audio, text) in enumerate(self._queue):
-            if audio:
+        for position, queued in enumerate(self._queue):
+            if queued.audio_ms is not None:
                 del self._queue[position]
-                self._audio_chars -= len(text)
-                self.audio_dropped += 1
+                self._audio_chars -= len(queued.text)
+                self.audio_dropped_ms += queued.audio_ms
                 return
 
 

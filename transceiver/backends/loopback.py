@@ -13,7 +13,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable
 
-from .base import Event, Line, Sound
+from .base import Event, Line, Sound, Tally
 from .bridge import digit_event
 from .policy import restrict
 
@@ -77,6 +77,10 @@ class LoopbackConversation:
 
     def on_wake(self, now_s: float) -> None:
         """See Conversation.on_wake."""
+
+    def tally(self) -> Tally:
+        """Nothing is counted: nobody talks but the user."""
+        return Tally()
 
     def on_event(self, message: str | bytes) -> None:
         """See Conversation.on_event."""

@@ -36,6 +36,8 @@ class Cut:
     item_id: str
     content_index: int
     audio_end_ms: int
+    made_ms: float
+    """Sound of it that had arrived."""
 
 
 @dataclass(frozen=True)
@@ -72,13 +74,19 @@ class Playout:
         self._responses: deque[_Response] = deque()
         self._cut: OrderedDict[str, None] = OrderedDict()
         self._last_generation = 0
+        self._ended_ms = 0.0
         self.late_bytes_dropped = 0
-        self.excess_bytes_dropped = 0
+        self.excess_dropped_ms = 0.0
 
     @property
     def speaking(self) -> bool:
         """Whether any response has audio that is not heard to its end."""
         return bool(self._responses)
+
+    @property
+    def played_ms(self) -> float:
+        """Sound of all responses that went out."""
+        return self._ended_ms + sum(map(self._played_ms, self._responses))
 
     def audio(
         self, response_id: str, item_id: str, content_index: int, pcm: bytes, duration_ms: float
@@ -98,7 +106,7 @@ class Playout:
             response.parts[item_id, content_index] = part
         taken = self._sink.write(part.generation, pcm)
         part.made_ms += duration_ms * taken / len(pcm)
-        self.excess_bytes_dropped += len(pcm) - taken
+        self.excess_dropped_ms += duration_ms * (len(pcm) - taken) / len(pcm)
         return self._start_oldest() is not None
 
     def part_done(self, response_id: str, item_id: str, content_index: int) -> None:
@@ -123,6 +131,7 @@ class Playout:
         """What became due: ('stopped' | 'started', response_id), in order. Call it on every wake-up."""
         events = []
         while self._responses and self._responses[0].done and self._heard(self._responses[0]):
+            self._ended_ms += self._played_ms(self._responses[0])
             events.append(("stopped", self._responses.popleft().response_id))
             if (response_id := self._start_oldest()) is not None:
                 events.append(("started", response_id))
@@ -132,6 +141,7 @@ class Playout:
         """The user speaks, or the client clears: stop at once and account for what was heard."""
         cleared, cuts = [], []
         for response in self._responses:
+            self._ended_ms += self._played_ms(response)
             if response.started:
                 cleared.append(response.response_id)
             cuts += [
@@ -153,6 +163,10 @@ class Playout:
         self._responses[0].started = True
         return self._responses[0].response_id
 
+    def _played_ms(self, response: _Response) -> float:
+        parts = response.parts.values()
+        return sum(min(part.made_ms, self._sink.played_ms(part.generation)) for part in parts)
+
     def _heard(self, response: _Response) -> bool:
         return all(
             self._sink.played_ms(part.generation) >= part.made_ms
@@ -165,4 +179,4 @@ class Playout:
         audio_end_ms = int(min(played_ms, part.made_ms))
         if whole or audio_end_ms <= 0:
             return None
-        return Cut(part.item_id, part.content_index, audio_end_ms)
+        return Cut(part.item_id, part.content_index, audio_end_ms, part.made_ms)

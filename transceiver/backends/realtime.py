@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import aiohttp
 
+from ..log import get_logger
 from . import g711
 from .base import Event, Line, Sound
 from .bridge import Bridge
@@ -75,6 +76,7 @@ class WebSocketPeer:
     ) -> None:
         self._talk = talk
         self._session = session
+        self._log = get_logger().bind(call_id=talk.call_id, backend=config.link.shown)
         self._link = Link(config.link, http, self)
         self._task = asyncio.create_task(self._link.run())
         self._task.add_done_callback(self._finished)
@@ -85,9 +87,9 @@ class WebSocketPeer:
         return max(0, self._link.connections - 1)
 
     @property
-    def sound_dropped(self) -> int:
-        """Blocks of the user's sound that the backend was too slow for."""
-        return self._link.audio_dropped
+    def sound_dropped_ms(self) -> float:
+        """See Peer.sound_dropped_ms."""
+        return self._link.audio_dropped_ms
 
     # Peer
 
@@ -97,7 +99,7 @@ class WebSocketPeer:
 
     def send_sound(self, pcm: bytes) -> None:
         """See Peer.send_sound."""
-        self._link.send_audio(self._talk.bridge.microphone(pcm))
+        self._link.send_audio(self._talk.bridge.microphone(pcm), self._talk.bridge.duration_ms(pcm))
 
     def release(self) -> None:
         """See Peer.release."""
@@ -111,16 +113,21 @@ class WebSocketPeer:
 
     def on_connected(self, again: bool) -> list[Event]:
         """See LinkOwner.on_connected."""
+        self._log.info("backend_connected", again=again)
         bridge = self._talk.bridge
         if not again:
             first = [bridge.configure(self._session)]
         else:
-            out = bridge.reconnected()
+            out = bridge.reconnected(self._link.unsent())
             first, out.to_backend = out.to_backend, []
             self._talk.on_backend(out)
         if bridge.configured:
             self._link.release()
         return first
+
+    def on_broken(self, reason: str) -> None:
+        """See LinkOwner.on_broken."""
+        self._log.warning("backend_connection_lost", reason=reason)
 
     def on_message(self, message: str | bytes) -> None:
         """See LinkOwner.on_message."""
@@ -128,6 +135,7 @@ class WebSocketPeer:
 
     def on_gone(self, reason: str) -> None:
         """See LinkOwner.on_gone."""
+        self._log.error("backend_gone", reason=reason)
         self._talk.on_gone(reason)
 
     async def room(self) -> None:

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from typing import Final, Protocol
 
-from .base import Event, Line, Sound
+from .base import Event, Line, Sound, Tally
 from .bridge import Bridge, Outgoing, digit_event, error_event
 
 WAITING_EVENTS_MAX: Final = 512
@@ -23,6 +23,14 @@ AHEAD_MAX_MS: Final = 60_000.0
 
 class Peer(Protocol):
     """Whoever answers: a WebSocket to a backend, or a model in this process."""
+
+    @property
+    def reconnects(self) -> int:
+        """Connections after the first."""
+
+    @property
+    def sound_dropped_ms(self) -> float:
+        """The user's sound that the peer was too slow for."""
 
     def send(self, event: Event) -> None:
         """Takes a client event in the backend's dialect; never waits."""
@@ -49,7 +57,13 @@ class Talk:
         self._waiting: deque[Event] = deque(maxlen=WAITING_EVENTS_MAX)
         self._room = asyncio.Event()
         self._room.set()
+        self._last_tally: Tally | None = None
         self.bridge = bridge
+
+    @property
+    def call_id(self) -> str:
+        """The call's public id, for logs."""
+        return self._line.call_id
 
     def attach(self, peer: Peer) -> None:
         """Whoever answers is there; called once, before anything else."""
@@ -81,8 +95,24 @@ class Talk:
         self._carry(self.bridge.advance(now_s))
         self._look_for_room()
 
+    def tally(self) -> Tally:
+        """See Conversation.tally."""
+        if self._last_tally is not None:
+            return self._last_tally
+        bridge, peer = self.bridge, self._peer
+        return Tally(
+            interruptions=bridge.interruptions,
+            reconnects=0 if peer is None else peer.reconnects,
+            talk_ms=bridge.talk_ms,
+            listen_ms=bridge.listen_ms,
+            dropped_in_ms=0.0 if peer is None else peer.sound_dropped_ms,
+            dropped_out_ms=bridge.excess_audio_ms,
+            garbage=bridge.backend_garbage,
+        )
+
     def close(self) -> None:
         """See Conversation.close."""
+        self._last_tally = self.tally()  # the sound's account ends with the call
         self._ended = True
         self._room.set()
         if self._peer is not None:

@@ -479,6 +479,7 @@ def test_after_a_reconnect_responses_fail_and_replayed_items_stay_here(
     bridge: Bridge, sink: Sink
 ) -> None:
     bridge.from_client(session_update(instructions="i"))
+    bridge.from_backend(server("session.updated", session={}))
     bridge.from_backend(server("response.created", response={"id": "resp_1"}))
     bridge.from_backend(delta(200))
     part = {"type": "input_text", "text": "hello"}
@@ -498,3 +499,104 @@ def test_after_a_reconnect_responses_fail_and_replayed_items_stay_here(
         assert bridge.from_backend(answer).to_client == []
     sink.pass_ms(200)
     assert types(bridge.advance(0.0).to_client) == ["output_audio_buffer.stopped"]
+
+
+def test_what_was_on_its_way_is_asked_again_after_a_reconnect(bridge: Bridge) -> None:
+    output = {"type": "function_call_output", "call_id": "c1", "output": "42"}
+    for event in (
+        {"type": "conversation.item.create", "event_id": "e1", "item": output},
+        {"type": "response.create"},
+        {"type": "input_audio_buffer.clear"},
+    ):
+        bridge.from_client(json.dumps(event))
+    again = bridge.reconnected().to_backend
+    assert types(again) == ["conversation.item.create", "response.create"]
+    assert again[0]["item"] == output
+    assert types(bridge.reconnected(frozenset({"e1"})).to_backend) == ["response.create"]
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [
+            {"type": "conversation.item.added", "item": {"id": "i9", "type": "message", "role": "user"}},
+            {"type": "response.created", "response": {"id": "resp_1"}},
+        ],
+        [
+            {"type": "error", "error": {"event_id": "e1", "code": "c"}},
+            {"type": "error", "error": {"event_id": "e2", "code": "c"}},
+        ],
+    ],
+)  # fmt: skip
+def test_what_was_answered_is_not_asked_again(bridge: Bridge, answers: list[Any]) -> None:
+    item = {"type": "message", "role": "user"}
+    bridge.from_client(
+        json.dumps({"type": "conversation.item.create", "event_id": "e1", "item": item})
+    )
+    bridge.from_client(json.dumps({"type": "response.create", "event_id": "e2"}))
+    for answer in answers:
+        bridge.from_backend(json.dumps(answer))
+    assert bridge.reconnected().to_backend == []
+
+
+def test_a_spoken_turn_is_no_answer_to_a_typed_one(bridge: Bridge) -> None:
+    typed = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}
+    bridge.from_client(json.dumps({"type": "conversation.item.create", "item": typed}))
+    spoken = {"id": "u", **typed, "content": [{"type": "input_audio", "transcript": None}]}
+    bridge.from_backend(server("conversation.item.added", item=spoken))
+    assert types(bridge.reconnected().to_backend) == ["conversation.item.create"]
+
+
+def test_an_update_whose_answer_was_lost_is_answered_from_here(bridge: Bridge) -> None:
+    bridge.from_client(session_update(instructions="i"))
+    out = bridge.reconnected()
+    assert types(out.to_client) == ["session.updated"]
+    assert out.to_client[0]["session"]["instructions"] == "i"
+    assert bridge.from_backend(server("session.updated", session={})).to_client == []
+
+
+def test_what_nobody_heard_is_not_replayed(bridge: Bridge, sink: Sink) -> None:
+    item = {"id": "item_1", "type": "message", "role": "assistant", "content": []}
+    bridge.from_backend(server("conversation.item.added", item=item))
+    bridge.from_backend(delta(1_000))
+    bridge.from_backend(
+        server(
+            "response.output_audio_transcript.done",
+            item_id="item_1",
+            content_index=0,
+            transcript="one two three four five six seven eight",
+        )
+    )
+    sink.pass_ms(500)
+    bridge.from_client('{"type":"output_audio_buffer.clear"}')
+    (replayed,) = bridge.reconnected().to_backend
+    assert replayed["item"]["content"] == [{"type": "output_text", "text": "one two three four"}]
+
+
+def test_talk_and_listen_time(bridge: Bridge, sink: Sink) -> None:
+    bridge.from_backend(server("input_audio_buffer.speech_started", audio_start_ms=200))
+    bridge.from_backend(server("input_audio_buffer.speech_stopped", audio_end_ms=1_700))
+    bridge.from_backend(delta(600, response="resp_1"))
+    sink.pass_ms(400)
+    assert (bridge.listen_ms, bridge.talk_ms) == (1_500, 400)
+    bridge.from_client('{"type":"output_audio_buffer.clear"}')
+    bridge.from_backend(delta(300, response="resp_2", item="item_2"))
+    bridge.from_backend(done("resp_2"))
+    sink.pass_ms(300)
+    bridge.advance(0.0)
+    assert bridge.talk_ms == 700
+    for event in ("clear", "", "", "commit", ""):
+        if event:
+            bridge.from_client(json.dumps({"type": f"input_audio_buffer.{event}"}))
+        else:
+            bridge.microphone(bytes(100 * MS))
+    assert bridge.listen_ms == 1_700
+
+
+@pytest.mark.parametrize("value", [None, "1", True, -1, 1e300, [], {}])
+def test_odd_moments_of_speech_count_nothing(bridge: Bridge, value: Any) -> None:
+    bridge.from_backend(server("input_audio_buffer.speech_started", audio_start_ms=value))
+    bridge.from_backend(server("input_audio_buffer.speech_stopped", audio_end_ms=5))
+    bridge.from_backend(server("input_audio_buffer.speech_started", audio_start_ms=5))
+    bridge.from_backend(server("input_audio_buffer.speech_stopped", audio_end_ms=value))
+    assert bridge.listen_ms == 0

@@ -24,6 +24,7 @@ class Owner:
         self.connected: list[bool] = []
         self.messages: list[str | bytes] = []
         self.gone: list[str] = []
+        self.broken: list[str] = []
         self.room_open = asyncio.Event()
         self.room_open.set()
 
@@ -33,6 +34,9 @@ class Owner:
 
     def on_message(self, message: str | bytes) -> None:
         self.messages.append(message)
+
+    def on_broken(self, reason: str) -> None:
+        self.broken.append(reason)
 
     def on_gone(self, reason: str) -> None:
         self.gone.append(reason)
@@ -104,7 +108,7 @@ def test_first_words_go_ahead_and_the_rest_waits_for_release() -> None:
 
         owner = Owner()
         async with backend(listen) as url, linked(url, owner) as link:
-            link.send_audio({"type": "mic"})
+            link.send_audio({"type": "mic"}, 20.0)
             link.send({"type": "update"})
             await until(lambda: heard)
             await asyncio.sleep(0.05)
@@ -197,11 +201,11 @@ def test_a_stalled_backend_costs_bounded_memory_and_the_newest_audio_survives() 
             await until(lambda: owner.connected)
             link.release()
             for number in range(3_000):  # 100 ms of sound each: 5 minutes
-                link.send_audio({"type": "mic", "number": number, "audio": "x" * 6_400})
+                link.send_audio({"type": "mic", "number": number, "audio": "x" * 6_400}, 100.0)
                 if number % 50 == 0:
                     await asyncio.sleep(0)
             assert link._audio_chars <= link_module.AUDIO_MAX_CHARS
-            assert link.audio_dropped > 1_000
+            assert link.audio_dropped_ms > 100_000
             resume.set()
             await until(lambda: heard and heard[-1] == 2_999)
             assert heard == sorted(heard)
