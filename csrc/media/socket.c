@@ -165,13 +165,14 @@ bool vr_socket_next(struct vr_socket *s, struct vr_received *out) {
                 s->in_at = message->msg_len;
             }
         }
-        if (s->in_at < message->msg_len) {
+        bool empty = message->msg_len == 0 && s->in_at == 0;
+        if (s->in_at < message->msg_len || empty) {
             size_t rest = message->msg_len - s->in_at;
             out->bytes = rest < s->in_segment ? rest : s->in_segment;
             out->data = s->in_parts[s->in_next].iov_base;
             out->data += s->in_at;
             out->source = s->in_source;
-            s->in_at += out->bytes;
+            s->in_at += empty ? 1 : out->bytes;
             s->counts.received++;
             s->counts.received_bytes += out->bytes;
             return true;

@@ -37,7 +37,7 @@ sessions = st.integers(0, SESSIONS - 1)
 keys = st.sampled_from(KEYS)
 few_keys = st.sampled_from(KEYS[:3])
 relays = st.integers(0, 2)
-transactions = st.integers(0, 60)
+transactions = st.integers(0, 8)
 spans_ns = st.sampled_from([1, 20_000_000, *(round(s * SECOND_NS) for s in (1, 9.99, 10, 29.99, 30, 60))])  # fmt: skip
 
 

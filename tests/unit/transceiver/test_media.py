@@ -2,204 +2,16 @@
 
 from __future__ import annotations
 
-import array
 import asyncio
-import ipaddress
-import math
-import os
-import secrets
 import socket
 import struct
 import time
-from collections.abc import AsyncIterator, Callable
-from typing import Any
 
-import pylibsrtp
 import pytest
 
 from relay.wire import stun
-from relay.wire.address import Endpoint
-from relay.wire.spp import FlowKey, unwrap, wrap
-from tests.support.stun import attribute, message
-from transceiver.media import EngineFullError, MediaConfig, MediaEngine, MediaSession, SrtpKeys
-
-PWD, REMOTE = "passwordpassword12345678", "cli1"
-RATE = 8_000
-PROFILES = {
-    0x0001: (pylibsrtp.Policy.SRTP_PROFILE_AES128_CM_SHA1_80, 16, 14),
-    0x0007: (pylibsrtp.Policy.SRTP_PROFILE_AEAD_AES_128_GCM, 16, 12),
-    0x0008: (pylibsrtp.Policy.SRTP_PROFILE_AEAD_AES_256_GCM, 32, 12),
-}
-
-
-class Handler:
-    """Remembers what happened to a call."""
-
-    def __init__(self) -> None:
-        self.checks = 0
-        self.dtls: list[bytes] = []
-        self.sound = bytearray()
-        self.digits = ""
-        self.expired = False
-        self.authentic = False
-
-    def on_check(self, now_s: float) -> None:
-        self.checks += 1
-
-    def on_dtls(self, datagram: bytes, on_authentic: Callable[[], None], now_s: float) -> None:
-        self.dtls.append(datagram)
-        if self.authentic:
-            on_authentic()
-
-    def on_sound(self, pcm: bytes) -> None:
-        self.sound += pcm
-
-    def on_digit(self, digit: str) -> None:
-        self.digits += digit
-
-    def on_expired(self) -> None:
-        self.expired = True
-
-
-class Client:
-    """A relay and the client behind it: one socket, one flow key, pylibsrtp for the keys."""
-
-    def __init__(self, engine_address: tuple[str, int], profile: int = 0x0007) -> None:
-        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.socket.bind(("127.0.0.1", 0))
-        self.socket.setblocking(False)
-        self.to = engine_address
-        self.key = FlowKey(
-            Endpoint.of("203.0.113.7", secrets.randbelow(60_000) + 1),
-            Endpoint.of("192.0.2.1", 3478),
-        )
-        policy, key_bytes, salt_bytes = PROFILES[profile]
-        self.profile = profile
-        self.keys = [os.urandom(n) for n in (key_bytes, salt_bytes, key_bytes, salt_bytes)]
-        self.tx = pylibsrtp.Session(
-            pylibsrtp.Policy(
-                self.keys[0] + self.keys[1],
-                pylibsrtp.Policy.SSRC_ANY_OUTBOUND,
-                srtp_profile=policy,
-            )
-        )
-        self.rx = pylibsrtp.Session(
-            pylibsrtp.Policy(
-                self.keys[2] + self.keys[3],
-                pylibsrtp.Policy.SSRC_ANY_INBOUND,
-                srtp_profile=policy,
-            )
-        )
-        self.sequence = 100
-        self.timestamp = 1_000
-
-    def srtp_keys(self) -> SrtpKeys:
-        return SrtpKeys(self.profile, *self.keys)
-
-    def send(self, payload: bytes, key: FlowKey | None = None) -> None:
-        self.socket.sendto(wrap(key or self.key, payload), self.to)
-
-    def receive(self) -> list[bytes]:
-        found: list[bytes] = []
-        while True:
-            try:
-                datagram = self.socket.recv(2_048)
-            except BlockingIOError:
-                return found
-            unwrapped = unwrap(datagram)
-            assert unwrapped is not None
-            assert unwrapped[0] == self.key
-            found.append(bytes(unwrapped[1]))
-
-    def check(self, ufrag: str, **options: object) -> None:
-        pwd = str(options.get("pwd", PWD))
-        self.send(
-            message(
-                attribute(stun.USERNAME, f"{ufrag}:{REMOTE}".encode()),
-                attribute(stun.ICE_CONTROLLING, bytes(8)),
-                key=pwd.encode(),
-                transaction_id=secrets.token_bytes(12),
-            )
-        )
-
-    def rtp(self, payload: bytes, payload_type: int = 0, ssrc: int = 7) -> None:
-        header = struct.pack(
-            "!BBHII", 0x80, payload_type, self.sequence & 0xFFFF, self.timestamp, ssrc
-        )
-        self.sequence += 1
-        self.timestamp += len(payload)
-        self.send(self.tx.protect(header + payload))
-
-
-@pytest.fixture
-async def bench() -> AsyncIterator[Bench]:
-    made = Bench()
-    yield made
-    made.engine.stop()
-    for opened in (made.socket, *(client.socket for client in made.clients)):
-        opened.close()
-
-
-class Bench:
-    """A running engine on a loopback socket."""
-
-    def __init__(self) -> None:
-        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.socket.bind(("127.0.0.1", 0))
-        self.socket.setblocking(False)
-        self.engine = MediaEngine(
-            self.socket,
-            max_sessions=8,
-            allowed_relays=[ipaddress.ip_network("127.0.0.0/8")],
-            direct=False,
-        )
-        self.clients: list[Client] = []
-        self.engine.start(asyncio.get_running_loop(), yield_cpu=False)
-
-    def open(self, **config: object) -> tuple[MediaSession, Handler, str]:
-        ufrag = secrets.token_hex(14)
-        handler = Handler()
-        values: dict[str, Any] = {
-            "codec": "pcmu",
-            "payload_types": {"pcmu": 0},
-            "ssrc": 99,
-            "cname": "voice",
-            "rate_hz": RATE,
-            "event_payload_type": 101,
-            **config,
-        }
-        session = self.engine.open(ufrag, PWD, REMOTE, MediaConfig(**values), handler)
-        return session, handler, ufrag
-
-    def client(self, profile: int = 0x0007) -> Client:
-        self.clients.append(Client(self.socket.getsockname(), profile))
-        return self.clients[-1]
-
-    async def connected(self, client: Client, **config: object) -> tuple[MediaSession, Handler]:
-        session, handler, ufrag = self.open(**config)
-        client.check(ufrag)
-        await until(lambda: handler.checks == 1)
-        client.receive()
-        session.set_keys(client.srtp_keys())
-        return session, handler
-
-
-async def until(condition: Callable[[], bool], seconds: float = 10) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        await asyncio.sleep(0.005)
-
-
-def tone(samples: int, first: int = 0) -> bytes:
-    return array.array(
-        "h", [int(8_000 * math.sin(2 * math.pi * 400 * (first + i) / RATE)) for i in range(samples)]
-    ).tobytes()
-
-
-def loudness(pcm: bytes) -> float:
-    samples = array.array("h", pcm)
-    return math.sqrt(sum(s * s for s in samples) / max(1, len(samples)))
+from tests.support.media_bench import KEY_BYTES, PWD, RATE, Bench, Handler, loudness, tone, until
+from transceiver.media import EngineFullError, MediaConfig, MediaEngine
 
 
 async def test_a_check_is_answered_and_a_stranger_gets_silence(bench: Bench) -> None:
@@ -241,7 +53,7 @@ async def test_dtls_reaches_validated_sessions_only(bench: Bench) -> None:
     assert bench.engine.counts()["drops"]["no_member"] == 1
 
 
-@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("profile", KEY_BYTES)
 async def test_sound_crosses_both_ways_against_libsrtp(bench: Bench, profile: int) -> None:
     client = bench.client(profile)
     session, handler = await bench.connected(client, start_ms=0)
@@ -254,9 +66,9 @@ async def test_sound_crosses_both_ways_against_libsrtp(bench: Bench, profile: in
         await asyncio.sleep(0.02)
         for datagram in client.receive():
             if 192 <= datagram[1] <= 223:
-                client.rx.unprotect_rtcp(datagram)
+                client.srtp.rx.unprotect_rtcp(datagram)
             else:
-                packet = client.rx.unprotect(datagram)
+                packet = client.srtp.rx.unprotect(datagram)
                 packets += 1
                 heard += packet[12:]
     assert packets >= 30
@@ -275,7 +87,7 @@ async def test_forged_and_replayed_media_moves_nothing(bench: Bench) -> None:
     session, _ = await bench.connected(client)
     attacker.key = client.key
     attacker.rtp(b"\x20" * 160)  # foreign keys, the victim's flow key, another source
-    captured = client.tx.protect(struct.pack("!BBHII", 0x80, 0, 1, 1, 7) + b"\x20" * 160)
+    captured = client.srtp.tx.protect(struct.pack("!BBHII", 0x80, 0, 1, 1, 7) + b"\x20" * 160)
     client.send(captured)
     attacker.send(captured)
     await until(lambda: session.stats()["packets_in"] == 1)
@@ -308,7 +120,7 @@ async def test_echo_returns_packets_without_a_codec(bench: Bench) -> None:
     for i in range(10):
         client.rtp(bytes([i]) * 50)
     await until(lambda: session.stats()["packets_out"] == 10)
-    packets = [client.rx.unprotect(d) for d in client.receive() if not 192 <= d[1] <= 223]
+    packets = [client.srtp.rx.unprotect(d) for d in client.receive() if not 192 <= d[1] <= 223]
     assert [packet[12:] for packet in packets] == [bytes([i]) * 50 for i in range(10)]
     assert {packet[8:12] for packet in packets} == {(99).to_bytes(4)}
     assert handler.sound == b""
@@ -320,7 +132,7 @@ async def test_a_telephone_event_is_a_digit(bench: Bench) -> None:
     for _ in range(3):
         header = struct.pack("!BBHII", 0x80, 101, client.sequence, 5_000, 7)
         client.sequence += 1
-        client.send(client.tx.protect(header + b"\x0b\x0a\x00\xa0"))
+        client.send(client.srtp.tx.protect(header + b"\x0b\x0a\x00\xa0"))
     await until(lambda: handler.digits == "#")
 
 

@@ -11,10 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.transceiver.test_media import RATE, Bench, bench, loudness, tone, until
+from tests.support.media_bench import RATE, Bench, loudness, tone, until
 from transceiver.recording import QUEUE_PIECES, Recorder
-
-__all__ = ["bench"]  # the fixture
 
 
 def sides(path: Path) -> tuple[bytes, bytes, int]:
