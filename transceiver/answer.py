@@ -78,7 +78,10 @@ def _declined(section: Section) -> list[str]:
 def _media_line(offer: Offer, index: int, local: Local) -> list[str]:
     section = offer.sections[index]
     default = local.candidates[0]
-    form = str(offer.codec.payload_type) if index == offer.audio else "webrtc-datachannel"
+    form = "webrtc-datachannel"
+    if index == offer.audio:
+        used = (offer.codec, offer.events)
+        form = " ".join(str(item.payload_type) for item in used if item is not None)
     return [
         f"m={section.kind} {default.port} {section.protocol} {form}",
         f"c=IN IP{default.host.version} {default.host}",
@@ -113,6 +116,11 @@ def _audio(offer: Offer, local: Local) -> list[str]:
     ]
     if codec.name == "opus":
         lines.append(f"a=fmtp:{codec.payload_type} minptime=10;useinbandfec=1")
+    if offer.events is not None:
+        events = offer.events
+        lines.append(f"a=rtpmap:{events.payload_type} {events.name}/{events.clock_rate_hz}")
+        # RFC 4733 2.4: 0-9, *, #, A-D and the hook flash
+        lines.append(f"a=fmtp:{events.payload_type} 0-16")
     if offer.sends:
         # Browsers build event.streams[0] from msid: without it an SDK plays nothing (RFC 8830)
         lines.append(f"a=msid:{local.name} {local.name}-audio")

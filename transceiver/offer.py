@@ -49,6 +49,9 @@ _AUDIO_PROTOCOLS = {"UDP/TLS/RTP/SAVPF", "UDP/TLS/RTP/SAVP", "RTP/SAVPF", "TCP/T
 _DATA_PROTOCOLS = {"UDP/DTLS/SCTP", "TCP/DTLS/SCTP"}
 
 
+TELEPHONE_EVENT = "telephone-event"
+
+
 @dataclass(frozen=True, slots=True)
 class Codec:
     """The one audio format of a call."""
@@ -112,6 +115,8 @@ class Offer:
     data: int | None
     """Index of the data channel section."""
     codec: Codec
+    events: Codec | None
+    """The telephone-event format (RFC 4733), when offered: at the codec's clock if there is one."""
     direction: str
     """Of the answer: the offered one, mirrored."""
     ice_ufrag: str
@@ -138,11 +143,13 @@ def read_offer(text: str) -> Offer:
     if not any(level.rtcp_mux for level in levels):
         raise OfferError(422, "rtcp_mux_required", "The audio section has no a=rtcp-mux.")
     ufrag, pwd = _credentials(levels)
+    codec = _choose_codec(sections[audio])
     return Offer(
         sections=tuple(sections),
         audio=audio,
         data=data,
-        codec=_choose_codec(sections[audio]),
+        codec=codec,
+        events=_choose_events(sections[audio], codec),
         direction=_MIRRORED[
             sections[audio].attributes.direction or session.direction or "sendrecv"
         ],
@@ -345,17 +352,39 @@ def _setup(levels: list[_Attributes]) -> str:
     return "passive" if offered == "active" else "active"
 
 
+def _formats(section: Section) -> list[tuple[int, str]]:
+    """Payload types that we can use, in the client's order, with their encodings."""
+    found: list[tuple[int, str]] = []
+    for item in section.formats:
+        if item.isdigit() and len(item) <= 3:
+            payload_type = int(item)
+            # RFC 5761 4: with rtcp-mux, 64..95 look like RTCP
+            if payload_type < 64 or 96 <= payload_type < 128:
+                found.append(
+                    (payload_type, section.rtpmaps.get(item) or _STATIC_RTPMAP.get(item, ""))
+                )
+    return found
+
+
+def _choose_events(section: Section, codec: Codec) -> Codec | None:
+    found: list[Codec] = []
+    for payload_type, encoding in _formats(section):
+        # Firefox writes /8000/1, whatever the codec's clock is
+        name, _, rate = encoding.removesuffix("/1").partition("/")
+        if name == TELEPHONE_EVENT and rate in ("8000", "48000"):
+            found.append(Codec(name, payload_type, int(rate)))
+    return next((item for item in found if item.clock_rate_hz == codec.clock_rate_hz), None) or (
+        found[0] if found else None
+    )
+
+
 def _choose_codec(section: Section) -> Codec:
     """Opus wherever it stands, else the first G.711."""
     found: list[Codec] = []
-    for item in section.formats:
-        encoding = section.rtpmaps.get(item) or _STATIC_RTPMAP.get(item, "")
-        # RFC 5761 4: with rtcp-mux, 64..95 look like RTCP
-        if encoding in _CODECS and item.isdigit() and len(item) <= 3:
-            payload_type = int(item)
-            if payload_type < 64 or 96 <= payload_type < 128:
-                name, clock_rate_hz = _CODECS[encoding]
-                found.append(Codec(name, payload_type, clock_rate_hz))
+    for payload_type, encoding in _formats(section):
+        if encoding in _CODECS:
+            name, clock_rate_hz = _CODECS[encoding]
+            found.append(Codec(name, payload_type, clock_rate_hz))
     for codec in found:
         if codec.name == "opus":
             return codec

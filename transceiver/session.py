@@ -270,10 +270,11 @@ class Call:
 
     def _media_config(self, local: Local) -> MediaConfig:
         codec, rate_hz = self.codec.name.lower(), self._request.backend.rate_hz
+        events = self.offer.events
         return MediaConfig(
             codec=codec,
             payload_types={codec: self.codec.payload_type},
-            event_payload_type=self.offer.event_payload_type,
+            event_payload_type=None if events is None else events.payload_type,
             ssrc=local.ssrc,
             cname=local.name,
             echo=rate_hz is None,

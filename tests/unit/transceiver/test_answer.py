@@ -43,7 +43,7 @@ def test_the_whole_answer_to_chromium() -> None:
         "a=group:BUNDLE 0 1",
         "a=ice-lite",
         "a=msid-semantic:WMS *",
-        "m=audio 3478 UDP/TLS/RTP/SAVPF 111",
+        "m=audio 3478 UDP/TLS/RTP/SAVPF 111 110",
         "c=IN IP4 192.0.2.1",
         "a=candidate:1 1 udp 2130706431 192.0.2.1 3478 typ host",
         "a=candidate:2 1 udp 2130706175 2001:db8::1 3479 typ host",
@@ -57,6 +57,8 @@ def test_the_whole_answer_to_chromium() -> None:
         "a=rtcp-mux",
         "a=rtpmap:111 opus/48000/2",
         "a=fmtp:111 minptime=10;useinbandfec=1",
+        "a=rtpmap:110 telephone-event/48000",
+        "a=fmtp:110 0-16",
         "a=msid:voice1 voice1-audio",
         "a=ssrc:1234 cname:voice1",
         "m=application 3478 UDP/DTLS/SCTP webrtc-datachannel",
@@ -155,7 +157,7 @@ def test_d22_the_only_candidates_are_the_ingress() -> None:
 def test_an_ipv6_only_ingress() -> None:
     local = Local("A" * 28, "p" * 24, "AA", LOCAL.candidates[1:], 1, "n")
     audio = sections(answer(CHROMIUM, local))[0]
-    assert audio.startswith("m=audio 3479 UDP/TLS/RTP/SAVPF 111\r\nc=IN IP6 2001:db8::1\r\n")
+    assert audio.startswith("m=audio 3479 UDP/TLS/RTP/SAVPF 111 110\r\nc=IN IP6 2001:db8::1\r\n")
 
 
 def test_g711_has_no_channels_and_no_fmtp() -> None:

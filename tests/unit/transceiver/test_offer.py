@@ -357,3 +357,22 @@ def test_c08_weak_missing_and_unreadable_ones_are_refused() -> None:
 
 def test_rtcp_must_be_multiplexed() -> None:
     assert refused(without(CHROMIUM, "a=rtcp-mux")) == (422, "rtcp_mux_required")
+
+
+# Telephone events
+
+
+def test_telephone_events_are_taken_at_the_codecs_clock() -> None:
+    events = read_offer(CHROMIUM).events
+    assert events is not None
+    assert (events.payload_type, events.clock_rate_hz) == (110, 48_000)
+
+
+def test_firefox_offers_them_at_another_clock() -> None:
+    events = read_offer(FIREFOX).events
+    assert events is not None
+    assert (events.payload_type, events.clock_rate_hz) == (101, 8_000)
+
+
+def test_an_offer_without_telephone_events_is_served() -> None:
+    assert read_offer(CHROMIUM.replace("telephone-event", "unknown-event")).events is None
