@@ -1,4 +1,4 @@
-"""The command line: `relay serve`, `relay keygen`, `relay demo`.
+"""The command line: `relay serve`, `relay keygen`, `relay call`, `relay demo`.
 
 1. Wrong input ends with one clear line and exit status 2, before anything is bound.
 2. Every option may come from a flag, from RELAY_NAME in the environment (repeatable ones split on
@@ -291,6 +291,66 @@ def _serve_config(
         coalesce_us=coalesce_us,
         pins=cpus.pin_plan(pin, count, allowed, cpus.cpu_quota(), os.cpu_count() or 1),
     )
+
+
+@main.command()
+@click.argument("url")
+@click.option(
+    "--count", type=click.IntRange(1), default=1, show_default=True, help="Calls, all at once."
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0, min_open=True),
+    default=5.0,
+    show_default=True,
+    help="How long each lasts.",
+)
+@click.option(
+    "--max-loss",
+    type=click.FloatRange(0, 100),
+    default=5.0,
+    show_default=True,
+    help="Per cent of packets, either way, that may be lost.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a call.")
+@click.option("--insecure", is_flag=True, help="Take any TLS certificate.")
+@click.option(
+    "--key",
+    envvar="RELAY_CALL_KEY",
+    show_envvar=True,
+    help="API key or client secret; better in the environment than here.",
+)
+def call(
+    url: str,
+    count: int,
+    seconds: float,
+    max_loss: float,
+    as_json: bool,
+    insecure: bool,
+    key: str | None,
+) -> int:
+    """Place calls at URL, and say how they went: timeline, loss, echo delay, in milliseconds.
+
+    URL is where offers are taken, or the origin alone. The exit status is 1 when a call is not
+    answered, does not connect, is cut off, stays silent, or loses too much.
+    """
+    import asyncio
+    import json
+
+    from relay.call import CallPlan, place_calls
+
+    if not url.startswith(("http://", "https://")):
+        raise click.BadParameter(f"{url!r} begins with neither http:// nor https://")
+    plan = CallPlan(url, seconds, key and key.strip(), max_loss / 100, not insecure)
+
+    async def place() -> int:
+        failed = 0
+        async for report in place_calls(plan, count):
+            failed += report.trouble is not None
+            click.echo(json.dumps(report.as_json()) if as_json else report.line())
+        return 1 if failed else 0
+
+    return asyncio.run(place())
 
 
 @main.command()
