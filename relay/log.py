@@ -6,6 +6,8 @@
 """
 
 import logging
+import os
+import select
 import sys
 from typing import Literal, TextIO
 
@@ -26,10 +28,15 @@ class _LossyPrinter:
 
     def msg(self, message: str) -> None:
         try:
-            self._stream.write(message + "\n")
-            self._stream.flush()
+            self._write(f"{message}\n".encode(errors="replace"))
         except (OSError, ValueError):
             pass
+
+    def _write(self, line: bytes) -> None:
+        """As much as fits now. What poll calls writable takes PIPE_BUF bytes at once (pipe(7))."""
+        descriptor = self._stream.fileno()
+        while line and select.select([], [descriptor], [], 0)[1]:
+            line = line[os.write(descriptor, line[: select.PIPE_BUF]) :]
 
     log = debug = info = warning = error = critical = exception = failure = fatal = msg
 

@@ -2,17 +2,40 @@
 
 1. No secret is ever a field: no bearer, key, ICE password or SDP.
 2. Nothing that arrives by UDP causes a line of its own, nor does a request that is malformed.
+3. A reader of the log that is gone or hangs fails no call: what cannot be written is lost.
 """
 
 from __future__ import annotations
 
 import logging
+import os
+import select
 import sys
+from typing import TextIO
 
 import structlog
 
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("console", "json")
+
+
+class _LossyLogger:
+    """Writes lines where somebody reads them, and never waits for him."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def msg(self, message: str) -> None:
+        rest = f"{message}\n".encode(errors="replace")
+        try:
+            descriptor = self._stream.fileno()
+            # What poll calls writable takes PIPE_BUF bytes at once (pipe(7)).
+            while rest and select.select([], [descriptor], [], 0)[1]:
+                rest = rest[os.write(descriptor, rest[: select.PIPE_BUF]) :]
+        except (OSError, ValueError):
+            pass
+
+    log = debug = info = warning = error = critical = exception = failure = fatal = msg
 
 
 def configure(level: str, log_format: str) -> None:
@@ -33,7 +56,7 @@ def configure(level: str, log_format: str) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        logger_factory=lambda *_: _LossyLogger(sys.stderr),
         cache_logger_on_first_use=True,
     )
     # Libraries speak through logging; what they say below a warning is not for operators.
