@@ -14,11 +14,11 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from benchmarks.live import Live, run_live
 from benchmarks.programs import CPUS, Program, load_generator, take_priority
 from benchmarks.rig import seal
 from tests.support.process import Processes, session_members
@@ -73,31 +73,6 @@ ATTACKS = [
 ]
 
 
-class Result(NamedTuple):
-    """What a live run of the generator reports (benchmarks/loadgen/main.c)."""
-
-    up_sent: int
-    up_received: int
-    up_astray: int
-    up_p50_ns: int
-    up_p99_ns: int
-    up_p999_ns: int
-    down_sent: int
-    down_received: int
-    down_astray: int
-    down_p50_ns: int
-    down_p99_ns: int
-    down_p999_ns: int
-    attack_sent: int
-    checks_answered: int
-    responses: int
-
-    @property
-    def kept(self) -> float:
-        """The share of the calls' packets that arrived, of the worse direction."""
-        return min(self.up_received / self.up_sent, self.down_received / self.down_sent)
-
-
 class Scene:
     """A relay, established calls through it, and an attacker's tokens."""
 
@@ -122,13 +97,14 @@ class Scene:
 
     def run(
         self, pps: int, ms: int, attack: str = "none", attack_pps: int = 0, token: str = "own"
-    ) -> Result:
-        """Voice at `pps` each way, and the attack."""
-        return Result(
-            *self._generator.ask(
-                *("live", ms, self._public, pps // 2, self._internal, pps // 2, "mix"),
-                *(attack, attack_pps, self.tokens[token]),
-            )
+    ) -> Live:
+        """Voice at `pps`, half each way, and the attack."""
+        return run_live(
+            self._generator,
+            ms,
+            up=(self._public, pps // 2),
+            down=(self._internal, pps // 2),
+            attack=(attack, attack_pps, self.tokens[token]),
         )
 
     def most_pps(self) -> int:
@@ -136,7 +112,7 @@ class Scene:
         best, pps = 0, FIRST_PPS
         while True:
             result = self.run(pps, PROBE_MS)
-            offered_pps = (result.up_sent + result.down_sent) * 1000 / PROBE_MS
+            offered_pps = result.sent * 1000 / PROBE_MS
             if result.kept < 0.999 or offered_pps < 0.97 * pps:
                 return best
             best, pps = pps, pps * 5 // 4
@@ -184,11 +160,11 @@ def test_attack(
     token: str,
     counters: set[str],
 ) -> None:
-    results: list[Result] = []
+    results: list[Live] = []
     scene.run(most_pps // 2, PROBE_MS, attack, ATTACK_PPS, token)
     before, lines, memory = scene.relay.counters(), scene.log_lines(), scene.worker_memory_bytes()
     cpu_s = scene.worker_cpu_s()
-    benchmark.pedantic(  # type: ignore[no-untyped-call]
+    benchmark.pedantic(
         lambda: results.append(scene.run(most_pps // 2, MEASURED_MS, attack, ATTACK_PPS, token)),
         rounds=1,
     )
@@ -200,7 +176,7 @@ def test_attack(
     stopped = sum(moved.get(f"drop {reason}", 0) for reason in counters)
     benchmark.extra_info.update(
         most_pps=most_pps,
-        offered_pps=round((result.up_sent + result.down_sent) * 1000 / MEASURED_MS),
+        offered_pps=round(result.sent * 1000 / MEASURED_MS),
         attack_pps=round(result.attack_sent * 1000 / MEASURED_MS),
         kept=round(result.kept, 5),
         stopped=round(stopped / result.attack_sent, 4),
@@ -220,6 +196,6 @@ def test_attack(
 @pytest.mark.benchmark(group="attacks: a live run")
 def test_calls_after_all_attacks(benchmark: BenchmarkFixture, scene: Scene, most_pps: int) -> None:
     """Every call is where it was."""
-    results: list[Result] = []
-    benchmark.pedantic(lambda: results.append(scene.run(most_pps // 2, MEASURED_MS)), rounds=1)  # type: ignore[no-untyped-call]
+    results: list[Live] = []
+    benchmark.pedantic(lambda: results.append(scene.run(most_pps // 2, MEASURED_MS)), rounds=1)
     assert results[0].kept >= KEPT

@@ -69,7 +69,7 @@ def test_first_packet_after_a_move(benchmark: BenchmarkFixture, tmp_path: Path) 
             asked.append(way_ms(client, second, transceiver))
             known.append(way_ms(client, second, transceiver))
 
-        benchmark.pedantic(move, rounds=FLOWS)  # type: ignore[no-untyped-call]
+        benchmark.pedantic(move, rounds=FLOWS)
         for client in clients:
             client.socket.close()
         assert None not in known

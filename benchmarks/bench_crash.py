@@ -74,7 +74,7 @@ def record(benchmark: BenchmarkFixture, outcomes: list[Outcome]) -> None:
 def run(benchmark: BenchmarkFixture, rig: Rig, act: Callable[[], None]) -> list[Outcome]:
     """ROUNDS rounds; the time of a round says nothing, the outcomes are what counts."""
     outcomes: list[Outcome] = []
-    benchmark.pedantic(lambda: outcomes.append(rig.measure(act)), rounds=ROUNDS)  # type: ignore[no-untyped-call]
+    benchmark.pedantic(lambda: outcomes.append(rig.measure(act)), rounds=ROUNDS)
     record(benchmark, outcomes)
     assert all(outcome.duplicates == 0 for outcome in outcomes)
     return outcomes

@@ -94,7 +94,7 @@ def test_decode_encode_and_pcm_to_python(
         before_kib = with_first_sessions_kib(load, server)
         load.place(sessions - FIRST_SESSIONS)
         load.talk(WARM_UP_S)
-        talked = benchmark.pedantic(load.talk, (SECONDS,), rounds=1)  # type: ignore[no-untyped-call]
+        talked = benchmark.pedantic(load.talk, (SECONDS,), rounds=1)
         memory_kib = (resident_kib(server.pid) - before_kib) / (sessions - FIRST_SESSIONS)
         codecs_ms = load.codecs_ms_per_session_s(complexity)
         server.end()
@@ -130,7 +130,7 @@ def test_pass_through(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
         before_kib = with_first_sessions_kib(load, server)
         load.place(sessions - FIRST_SESSIONS, at_once=20)
         load.talk(WARM_UP_S)
-        talked = benchmark.pedantic(load.talk, (SECONDS,), rounds=1)  # type: ignore[no-untyped-call]
+        talked = benchmark.pedantic(load.talk, (SECONDS,), rounds=1)
         memory_kib = (resident_kib(server.pid) - before_kib) / (sessions - FIRST_SESSIONS)
     record(benchmark, talked, memory_kib_per_session=round(memory_kib))
     assert talked.received >= 0.99 * talked.sent
@@ -144,6 +144,6 @@ def test_a_thousand_sessions_pass_through(benchmark: BenchmarkFixture, tmp_path:
     ):
         load.place(1_000, at_once=20)
         load.talk(WARM_UP_S)
-        talked = benchmark.pedantic(load.talk, (SECONDS,), rounds=1)  # type: ignore[no-untyped-call]
+        talked = benchmark.pedantic(load.talk, (SECONDS,), rounds=1)
     record(benchmark, talked)
     assert talked.received >= 0.99 * talked.sent
