@@ -69,7 +69,6 @@ cdef extern from "media/receive.h" nogil:
 
     struct vr_receive_counts:
         uint64_t status[1]
-        uint64_t events_dropped
         uint64_t decode_failures
         uint64_t samples
         uint64_t concealed_samples

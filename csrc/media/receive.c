@@ -55,30 +55,6 @@ void vr_receiver_free(struct vr_receiver *r) {
 
 /* --- packets --------------------------------------------------------------------------------- */
 
-/* RFC 4733 2.3: all packets of one event carry the timestamp of its beginning. */
-static void put_event(struct vr_receiver *r, const struct vr_rtp *rtp) {
-    if (rtp->payload_bytes < 4 || rtp->payload[0] > 16)
-        return;
-    if (r->event_seen && r->event_timestamp == rtp->timestamp)
-        return;
-    r->event_seen = true;
-    r->event_timestamp = rtp->timestamp;
-    if (r->events_count == VR_RECEIVE_EVENTS) {
-        r->counts.events_dropped++;
-        return;
-    }
-    r->events[(r->events_first + r->events_count++) % VR_RECEIVE_EVENTS] = rtp->payload[0];
-}
-
-int vr_receiver_event(struct vr_receiver *r) {
-    if (r->events_count == 0)
-        return -1;
-    int event = r->events[r->events_first];
-    r->events_first = (r->events_first + 1) % VR_RECEIVE_EVENTS;
-    r->events_count--;
-    return event;
-}
-
 static int codec_of(const struct vr_receive_config *c, uint8_t payload_type) {
     if (payload_type == c->opus_payload_type)
         return VR_CODEC_OPUS;
@@ -117,7 +93,7 @@ static enum vr_receive_status put(struct vr_receiver *r, const uint8_t *data, si
             return VR_RECEIVE_EMPTY;
         if (rtp.payload_type != r->config.event_payload_type)
             return VR_RECEIVE_PAYLOAD_TYPE;
-        put_event(r, &rtp);
+        vr_events_put(&r->events, &rtp);
         return VR_RECEIVE_OK;
     }
     uint32_t units = vr_codec_units((enum vr_codec)codec, rtp.payload, rtp.payload_bytes);

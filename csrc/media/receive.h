@@ -6,19 +6,19 @@
  *    them in (stretch.h), never by dropping blocks.
  * 3. A payload type that was not negotiated, or that does not parse, costs a counter; within the
  *    audio's SSRC its sequence number is not taken for a loss.
- * 4. Telephone events (RFC 4733) come out once each, when they begin.
+ * 4. Telephone events wait in `events`.
  */
 #ifndef VR_RECEIVE_H
 #define VR_RECEIVE_H
 
 #include "codec.h"
+#include "events.h"
 #include "jitter.h"
 
 enum {
     VR_BLOCK_MS = 20,
     VR_BLOCK_MAX_SAMPLES = VR_CODEC_RATE_MAX_HZ / 1000 * VR_BLOCK_MS,
     VR_RECEIVE_CODECS = 3,
-    VR_RECEIVE_EVENTS = 16, /* telephone events that wait to be fetched; more are dropped */
     VR_RECEIVE_AGES = 64,
     VR_NO_PAYLOAD_TYPE = 255,
 };
@@ -47,7 +47,6 @@ struct vr_receive_config {
 
 struct vr_receive_counts {
     uint64_t status[VR_RECEIVE_STATUS_COUNT];
-    uint64_t events_dropped;
     uint64_t decode_failures;    /* parsed, but the decoder refused: concealed */
     uint64_t samples;            /* handed out in all */
     uint64_t concealed_samples;  /* of them guessed by the decoder */
@@ -66,10 +65,7 @@ struct vr_receiver {
     struct vr_jitter jitter;
     struct vr_receive_counts counts;
     uint32_t silent_samples; /* in a row */
-    uint8_t events[VR_RECEIVE_EVENTS];
-    unsigned events_first, events_count;
-    bool event_seen;
-    uint32_t event_timestamp;
+    struct vr_events events;
     size_t fifo_samples;
     size_t fifo_capacity_samples;
     int16_t *fifo; /* decoded, not played */
@@ -84,8 +80,5 @@ enum vr_receive_status vr_receiver_put(struct vr_receiver *r, const uint8_t *dat
 
 /* Writes 20 ms to `pcm` and returns true; false, nothing written, before the first packet. */
 bool vr_receiver_tick(struct vr_receiver *r, uint64_t now_ns, int16_t *pcm);
-
-/* The next telephone event, 0..15 for 0-9 * # A-D, 16 for a hook flash; -1 when none waits. */
-int vr_receiver_event(struct vr_receiver *r);
 
 #endif

@@ -169,6 +169,13 @@ static void echo_rebase(struct vr_session *s, const struct vr_rtp *rtp, uint64_t
     e->last_sequence = (uint16_t)(sequence - 1);
 }
 
+/* A packet that does not go back leaves no gap in our line. */
+static void echo_skip(struct echo *e, const struct vr_rtp *in) {
+    if (e->started && e->ssrc == in->ssrc &&
+        (uint16_t)(in->sequence + e->sequence_offset) == (uint16_t)(e->last_sequence + 1))
+        e->sequence_offset--;
+}
+
 static size_t echo(struct vr_session *s, const struct vr_rtp *in, uint64_t now_ns, uint8_t *out) {
     struct echo *e = &s->echo;
     int16_t step = (int16_t)(in->sequence + e->sequence_offset - e->last_sequence);
@@ -211,7 +218,13 @@ static enum vr_session_status take_rtp(struct vr_session *s, uint8_t *data, size
             count_in(s, &rtp, s->receiver.jitter.clock_hz, now_ns);
         return received <= VR_RECEIVE_JUMP ? VR_SESSION_OK : VR_SESSION_RECEIVE;
     }
-    if (vr_rtp_read(data, bytes, &rtp) != VR_RTP_OK || rtp.payload_type != s->config.payload_type) {
+    bool read = vr_rtp_read(data, bytes, &rtp) == VR_RTP_OK;
+    if (read && rtp.payload_type == s->config.receive.event_payload_type) {
+        vr_events_put(&s->receiver.events, &rtp);
+        echo_skip(&s->echo, &rtp);
+        return VR_SESSION_OK;
+    }
+    if (!read || rtp.payload_type != s->config.payload_type) {
         s->counts.echo_dropped++;
         return VR_SESSION_RECEIVE;
     }
@@ -234,7 +247,7 @@ enum vr_session_status vr_session_packet(struct vr_session *s, uint8_t *data, si
 }
 
 int vr_session_event(struct vr_session *s) {
-    return s->config.mode == VR_SESSION_PCM ? vr_receiver_event(&s->receiver) : -1;
+    return vr_events_take(&s->receiver.events);
 }
 
 /* --- the clock ------------------------------------------------------------------------------- */

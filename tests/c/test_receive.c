@@ -241,8 +241,8 @@ TEST(telephone_events_come_once_each) {
         call_steady(c, 5, 20);
     }
     for (size_t d = 0; d < 5; d++)
-        CHECK_EQ(vr_receiver_event(&c->r), digits[d]);
-    CHECK_EQ(vr_receiver_event(&c->r), -1);
+        CHECK_EQ(vr_events_take(&c->r.events), digits[d]);
+    CHECK_EQ(vr_events_take(&c->r.events), -1);
     CHECK_EQ(c->r.jitter.counts.lost_frames, 0);
 }
 
@@ -368,6 +368,6 @@ TEST(random_packets_and_ticks_stay_in_bounds) {
         c->now_ns += n % (25 * MS);
         listen(c);
         CHECK(c->r.fifo_samples <= c->r.fifo_capacity_samples);
-        vr_receiver_event(&c->r);
+        vr_events_take(&c->r.events);
     }
 }

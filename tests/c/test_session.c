@@ -224,3 +224,33 @@ TEST(a_sleeping_reader_loses_the_oldest) {
     vr_session_free(a);
     vr_session_free(b);
 }
+
+TEST(a_key_pressed_in_an_echo_is_an_event_and_no_gap) {
+    uint64_t now = 1000 * MS;
+    struct vr_session *server = session(VR_SESSION_ECHO, 2, 20, 10, now);
+    struct vr_srtp *tx = key(20), *rx = key(10);
+    uint16_t last = 0;
+    for (uint16_t i = 0; i < 20; i++, now += 20 * MS) {
+        uint8_t in[64] = {0}, out[VR_SESSION_PACKET_BYTES];
+        bool digit = i % 5 == 4;
+        struct vr_rtp rtp = {
+            .ssrc = 7, .sequence = i, .timestamp = 960u * i, .payload_type = digit ? 110 : 111};
+        size_t bytes = 20, out_bytes;
+        vr_rtp_write_header(in, &rtp);
+        in[12] = (uint8_t)(i / 5);
+        CHECK_EQ(vr_srtp_protect(tx, in, &bytes, sizeof in), VR_SRTP_OK);
+        CHECK_EQ(vr_session_packet(server, in, bytes, now, out, &out_bytes), VR_SESSION_OK);
+        CHECK_EQ(vr_session_event(server), digit ? i / 5 : -1);
+        CHECK_EQ(out_bytes == 0, digit);
+        if (digit)
+            continue;
+        CHECK_EQ(vr_srtp_unprotect(rx, out, &out_bytes), VR_SRTP_OK);
+        CHECK_EQ(vr_rtp_read(out, out_bytes, &rtp), VR_RTP_OK);
+        if (i != 0)
+            CHECK_EQ((uint16_t)(rtp.sequence - last), 1);
+        last = rtp.sequence;
+    }
+    vr_srtp_free(tx);
+    vr_srtp_free(rx);
+    vr_session_free(server);
+}

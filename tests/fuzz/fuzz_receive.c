@@ -23,7 +23,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
             at += length;
         }
         HOLDS(r.fifo_samples <= r.fifo_capacity_samples);
-        HOLDS(vr_receiver_event(&r) <= 16);
+        HOLDS(vr_events_take(&r.events) <= 16);
     }
     vr_receiver_free(&r);
     free(pcm);
