@@ -68,7 +68,7 @@ def measure(
         relay_ns.append(relay())
         CLOCK.seconds += relay_ns[-1] * packets / 1e9
 
-    benchmark.pedantic(drain, setup=prepare, rounds=rounds, warmup_rounds=WARMUP_ROUNDS)  # type: ignore[no-untyped-call]
+    benchmark.pedantic(drain, setup=prepare, rounds=rounds, warmup_rounds=WARMUP_ROUNDS)
     del relay_ns[:WARMUP_ROUNDS], null_ns[:WARMUP_ROUNDS]
     ratios = sorted(r / n for r, n in zip(relay_ns, null_ns, strict=True))
     benchmark.extra_info.update(

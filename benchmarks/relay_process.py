@@ -1,4 +1,4 @@
-"""One worker of the relay and nothing else: `relay_process.py LISTEN_IP PORT BATCH`.
+"""One worker of the relay and nothing else: `relay_process.py LISTEN_IP PORT BATCH COALESCE_US`.
 
 It prints its public and its internal UDP port, forwards for cluster 1 under KEY to any transceiver on
 loopback with the caps of design rule 3 out of the way, and ends with its input. PORT 0 is any port;
@@ -32,7 +32,7 @@ def _open_socket(host: str, port: int = 0) -> socket.socket:
     return sock
 
 
-def main(listen: str, port: int, batch: int) -> None:
+def main(listen: str, port: int, batch: int, coalesce_us: int) -> None:
     """Serve until standard input ends."""
     public, internal = _open_socket(listen, port), _open_socket("127.0.0.1")
     worker = Worker(
@@ -51,10 +51,11 @@ def main(listen: str, port: int, batch: int) -> None:
             idle_timeout_s=3600,
         ),
         batch_max=batch,
+        coalesce_us=coalesce_us,
     )
     print(public.getsockname()[1], internal.getsockname()[1], flush=True)
     worker.run()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1], *map(int, sys.argv[2:]))

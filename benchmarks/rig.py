@@ -28,6 +28,7 @@ class Load:
     listen: str = "127.0.0.1"
     batch: int = 256
     workers: int = 1
+    coalesce_us: int = 0
     null: str = "plain"
     """Mode of the null forwarder."""
 
@@ -106,7 +107,9 @@ def rig(load: Load) -> Iterator[Rig]:
     """Starts everything, establishes the flows, and ends everything."""
     with ExitStack() as stack:
         generator = stack.enter_context(load_generator(load.transceivers))
-        relays = [stack.enter_context(relay_worker(load.listen, load.batch))]
+        relays = [
+            stack.enter_context(relay_worker(load.listen, load.batch, coalesce_us=load.coalesce_us))
+        ]
         for cpu in range(1, load.workers):
             port = int(relays[0].greeting[0])
             relays.append(

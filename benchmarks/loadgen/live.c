@@ -82,14 +82,15 @@ static unsigned receive_up(unsigned t) {
     unsigned received = inbox_fill(&inbox, ends.transceiver[t], 0);
     for (unsigned i = 0; i < received; i++) {
         const uint8_t *data = inbox.data[i];
-        bool wrapped = data[0] == 0x56; /* else a null forwarder sent it */
+        bool wrapped = data[0] == 0x56; /* else a null forwarder sent it, or nobody between */
         const uint8_t *payload = wrapped ? data + VR_SPP_BYTES : data;
         if (payload[0] == 0x80) {
             take_media(&up, payload, i,
                        !wrapped || vr_load_be32(payload + 4) % ends.transceivers == t);
-        } else if (wrapped && payload[1] == 1 &&
-                   (attack_is_answered(data) ||
-                    memcmp(payload + 24 + UFRAG_CHARS, ":load", 5) == 0)) {
+        } else if (!wrapped) {
+            up.received++; /* a check, to which there is no way back */
+        } else if (payload[1] == 1 && (attack_is_answered(data) ||
+                                       memcmp(payload + 24 + UFRAG_CHARS, ":load", 5) == 0)) {
             up.received += !attack_is_answered(data);
             checks_answered++;
             answer_check(&line, ntohs(inbox.name[i].sin_port), data);
