@@ -9,6 +9,9 @@
 4. No datagram sent is over MAX_DATAGRAM_BYTES. A flight that gets no reply is sent again after
    150 ms, 300 ms, ..., byte for byte; OpenSSL writes it anew after 1 s, 2 s, .... The handshake
    has 10 s.
+5. The one loss that costs 1 s is that of a server's last flight: it has our Finished and takes a
+   replay for what it is (RFC 6347 4.1.2.6). Only OpenSSL can write the Finished anew, and pyOpenSSL
+   has no way to set its timer. As server we repeat ours with each Finished that is written anew.
 """
 
 from __future__ import annotations

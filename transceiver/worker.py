@@ -43,6 +43,7 @@ from .peers import Peers, make_peer_app
 from .recording import Recorder
 from .siblings import Siblings, socket_path
 from .sockets import open_http
+from .warmup import warm_up
 
 HTTP_BACKLOG = 512
 MEDIA_SESSIONS_MAX = 8_192
@@ -116,6 +117,7 @@ class _Worker:
         calls, parts = self._make_parts(engine, http, recorder)
         runners = await self._listen(parts)
         engine.start(loop)
+        await warm_up(pool.identity, socket_path(pool.run_dir, self._process))
         ticker = asyncio.create_task(calls.run())
         pool.board.beat(self._process)
         pool.board.set(self._process, "pid", os.getpid())

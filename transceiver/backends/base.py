@@ -29,25 +29,6 @@ class Sound(AudioSink, Protocol):
         """Milliseconds written and not yet played."""
 
 
-class Silence:
-    """The sound of a call that is passed through: nobody writes to it."""
-
-    def write(self, generation: int, pcm: bytes) -> int:
-        """Takes nothing."""
-        return 0
-
-    def played_ms(self, generation: int) -> float:
-        """Nothing."""
-        return 0.0
-
-    def flush(self) -> None:
-        """Nothing to stop."""
-
-    def queued_ms(self) -> float:
-        """Nothing."""
-        return 0.0
-
-
 class Line(Protocol):
     """What a conversation may do to its call."""
 

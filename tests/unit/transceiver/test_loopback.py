@@ -7,8 +7,26 @@ from typing import Any
 
 import pytest
 
-from transceiver.backends.base import Silence
 from transceiver.backends.loopback import MAX_ITEMS, LoopbackBackend, LoopbackConversation
+
+
+class Silence:
+    """The sound of a call that is passed through: nobody writes to it."""
+
+    def write(self, generation: int, pcm: bytes) -> int:
+        """Takes nothing."""
+        return 0
+
+    def played_ms(self, generation: int) -> float:
+        """Nothing."""
+        return 0.0
+
+    def flush(self) -> None:
+        """Nothing to stop."""
+
+    def queued_ms(self) -> float:
+        """Nothing."""
+        return 0.0
 
 
 class FakeLine:

@@ -17,6 +17,8 @@ from relay.wire.address import Endpoint
 from relay.wire.spp import FlowKey, wrap
 from tests.support.media_bench import RATE, Bench, Client, check, received, relay_socket, until
 from tests.support.rtp import is_rtcp
+from transceiver.media import ANSWERED
+from transceiver.metrics import DROP_REASONS
 from transceiver.sockets import BUFFER_BYTES, open_media
 
 FLOW = FlowKey(Endpoint.of("203.0.113.7", 5_000), Endpoint.of("192.0.2.1", 3_478))
@@ -74,6 +76,13 @@ async def test_each_check_has_its_name(bench: Bench, other_relay: socket.socket)
         counted = await bench.outcome(wrap(key, datagram), over=other_relay)
         assert counted == Counter({reason: 1})
         assert len(received(other_relay)) == (reason == "ok")
+
+
+async def test_every_outcome_but_success_has_a_label_in_the_metrics(bench: Bench) -> None:
+    counts = bench.engine.counts()
+    names = {*counts["drops"], *counts["checks"]} - ANSWERED
+    ours = {"send_failed", "receive_failed", "handler_failed", "other"}
+    assert names | ours == set(DROP_REASONS)
 
 
 async def test_a25_every_first_byte_is_sorted(bench: Bench) -> None:
