@@ -82,9 +82,7 @@ def test_offer_to_session_created(benchmark: BenchmarkFixture, servers: Servers)
             runner.run(one(http))
         steps_ms.clear()
         before_ms = servers.cpu_ms()
-        benchmark.pedantic(
-            lambda: runner.run(one(http)), rounds=ROUNDS
-        )
+        benchmark.pedantic(lambda: runner.run(one(http)), rounds=ROUNDS)
         spent_ms = servers.cpu_ms() - before_ms
         runner.run(http.close())
     for stage, values in steps_ms.items():
@@ -102,9 +100,7 @@ def test_offer_to_session_created_stock_client(
             await call.wait(audio=False)
             created_ms.append(1_000 * (call.timeline_s["event"] - call.timeline_s["offer"]))
 
-    benchmark.pedantic(
-        lambda: asyncio.run(one()), rounds=STOCK_ROUNDS, warmup_rounds=2
-    )
+    benchmark.pedantic(lambda: asyncio.run(one()), rounds=STOCK_ROUNDS, warmup_rounds=2)
     benchmark.extra_info["created_ms_median"] = round(median(created_ms), 2)
 
 

@@ -39,10 +39,22 @@ def take_priority() -> None:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
 
 
-def compiled(name: str) -> Path:
-    """The program of benchmarks/NAME.c or of the folder benchmarks/NAME, compiled when it is older."""
+CSRC = HERE.parent / "csrc"
+_DOES_IO = ("loop.c", "sender.c", "socket.c")
+
+
+def compiled(name: str, *, with_core: bool = False) -> Path:
+    """The program of benchmarks/NAME.c or of the folder benchmarks/NAME, compiled when it is older.
+
+    With the core it gets all of csrc/wire and csrc/relay that does no I/O.
+    """
     sources = sorted((HERE / name).glob("*.c")) or [HERE / f"{name}.c"]
-    headers = [*(HERE / name).glob("*.h"), *(HERE.parent / "csrc" / "wire").glob("*.h")]
+    headers = [*(HERE / name).glob("*.h"), *CSRC.glob("wire/*.h"), *CSRC.glob("relay/*.h")]
+    libraries = []
+    if with_core:
+        core = [*CSRC.glob("wire/*.c"), *CSRC.glob("relay/*.c")]
+        sources += sorted(path for path in core if path.name not in _DOES_IO)
+        libraries = ["-lcrypto"]
     program = BUILD / name
     newest = max(path.stat().st_mtime for path in [*sources, *headers])
     if not program.exists() or program.stat().st_mtime < newest:
@@ -51,7 +63,7 @@ def compiled(name: str) -> Path:
             raise RuntimeError("no C compiler: install gcc")
         BUILD.mkdir(parents=True, exist_ok=True)
         command = [compiler, "-std=gnu11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-o"]
-        subprocess.run([*command, str(program), *map(str, sources)], check=True)
+        subprocess.run([*command, str(program), *map(str, sources), *libraries], check=True)
     return program
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,11 @@ from relay.wire.token import TokenCodec, TransceiverAddress
 
 PACKETS = 8192
 """In one drain."""
+
+PACKET_MEMORY_BYTES = 2304
+"""What the kernel counts for a packet of up to 1,200 bytes in a receive buffer, at most."""
+
+SO_RCVBUFFORCE = 33
 
 Direction = Literal["up", "down"]
 
@@ -93,6 +99,21 @@ class Rig:
         return cpu_ns / packets
 
 
+def why_not() -> str | None:
+    """Why nothing can be measured here, or None: a drain must fit a socket's receive buffer."""
+    needed = PACKETS * PACKET_MEMORY_BYTES
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for option in (SO_RCVBUFFORCE, socket.SO_RCVBUF):
+            try:
+                probe.setsockopt(socket.SOL_SOCKET, option, needed)
+                break
+            except PermissionError:
+                continue
+        if probe.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) >= needed:
+            return None
+    return f"the receive buffer is too small: root, or sysctl net.core.rmem_max={needed}, is needed"
+
+
 def seal(ports: Sequence[int], count: int, keyring: Keyring | None = None) -> list[str]:
     """`count` ufrags of cluster 1, of the transceivers at these ports in turn."""
     codec = TokenCodec(keyring or Keyring.parse(f"0:{KEY.hex()}\n"))
@@ -105,6 +126,8 @@ def seal(ports: Sequence[int], count: int, keyring: Keyring | None = None) -> li
 @contextmanager
 def rig(load: Load) -> Iterator[Rig]:
     """Starts everything, establishes the flows, and ends everything."""
+    if reason := why_not():
+        raise RuntimeError(reason)
     with ExitStack() as stack:
         generator = stack.enter_context(load_generator(load.transceivers))
         relays = [
