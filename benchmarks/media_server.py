@@ -10,11 +10,13 @@ from __future__ import annotations
 import functools
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import transceiver.session
 import transceiver.worker
+from transceiver.backends.base import Backend, Event, Line, Sound, Tally
 from transceiver.backends.loopback import LoopbackBackend
 from transceiver.cli import main
 from transceiver.media import MediaConfig, MediaEngine, MediaSession
@@ -27,9 +29,10 @@ class Mirror:
     rate_hz = 24_000
 
     def converse(
-        self, line: object, sound: MediaSession, session: object, updatable: object = None
+        self, line: Line, sound: Sound, session: Event, updatable: Iterable[str] | None = None
     ) -> Reflection:
         """See Backend.converse."""
+        assert isinstance(sound, MediaSession)
         return Reflection(sound)
 
 
@@ -48,6 +51,10 @@ class Reflection:
 
     def on_digit(self, digit: str) -> None:
         """Nothing: nobody presses keys."""
+
+    def tally(self) -> Tally:
+        """Nothing is counted."""
+        return Tally()
 
     def on_open(self) -> None:
         """Nothing: there are no events."""
@@ -73,7 +80,7 @@ class CountingEngine(MediaEngine):
 
 if __name__ == "__main__":
     vars(transceiver.worker)["MediaEngine"] = CountingEngine
-    backend = Mirror() if os.environ["MIRROR"] == "pcm" else LoopbackBackend()
+    backend: Backend = Mirror() if os.environ["MIRROR"] == "pcm" else LoopbackBackend()
     vars(transceiver.worker)["_make_backends"] = lambda config, http: {backend.name: backend}
     vars(transceiver.session)["MediaConfig"] = functools.partial(
         MediaConfig, complexity=int(os.environ.get("COMPLEXITY", "0")), fec=False, live_ms=80
