@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
+from relay.capacity_command import capacity
 from relay.errors import RelayError
 
 LIMIT_NAMES = (
@@ -393,6 +394,9 @@ def demo(**options: Any) -> int:
     from relay.demo import run_demo
 
     return run_demo(**options)
+
+
+main.add_command(capacity)
 
 
 def _fail(message: str, status: int) -> None:

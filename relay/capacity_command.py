@@ -1,0 +1,72 @@
+"""`relay capacity`: what a number of sessions asks of relays, for people or as JSON."""
+
+from typing import Any
+
+import click
+
+
+@click.command()
+@click.option(
+    "--sessions", type=click.IntRange(1), required=True, help="Concurrent voice sessions."
+)
+@click.option("--up-us", type=float, help="CPU time of a packet up. [default: measured here]")
+@click.option("--down-us", type=float, help="CPU time of a packet down. [default: measured here]")
+@click.option(
+    "--packets-per-second",
+    type=float,
+    default=50,
+    show_default=True,
+    help="Of a session, each way.",
+)
+@click.option(
+    "--payload-bytes", type=int, default=102, show_default=True, help="Of a packet of voice."
+)
+@click.option(
+    "--cores", type=click.IntRange(1), default=16, show_default=True, help="For workers, of a host."
+)
+@click.option("--nic-gbit", type=float, default=10, show_default=True, help="Network of a host.")
+@click.option(
+    "--load",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=0.5,
+    show_default=True,
+    help="How full cores and network may be.",
+)
+@click.option(
+    "--spare",
+    type=click.FloatRange(0),
+    default=0.05,
+    show_default=True,
+    help="Share of hosts beside those needed; at least one.",
+)
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+def capacity(sessions: int, up_us: float | None, down_us: float | None, **options: Any) -> None:
+    """Count cores, hosts, memory, bandwidth and Redis operations for a number of sessions.
+
+    Unless both are given, the CPU time of a packet is measured on this machine, on loopback: about
+    two seconds.
+    """
+    import dataclasses
+    import json
+
+    from relay.capacity import Cost, Site, Voice, describe, plan
+
+    how = "given"
+    if up_us is None or down_us is None:
+        from relay.capacity_probe import measure
+
+        measured = measure()
+        how = "measured on this machine" if up_us is down_us is None else "given and measured"
+        up_us, down_us = up_us or measured.up_us, down_us or measured.down_us
+    cost = Cost(up_us, down_us)
+    voice = Voice(options["packets_per_second"], options["payload_bytes"])
+    site = Site(options["cores"], options["nic_gbit"], options["load"], options["spare"])
+    try:
+        result = plan(sessions, cost, voice, site)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    if options["as_json"]:
+        facts = {**dataclasses.asdict(cost), **dataclasses.asdict(result)}
+        click.echo(json.dumps(facts, indent=2))
+    else:
+        click.echo(describe(result, cost, site, how))
