@@ -146,6 +146,7 @@ def test_half_of_the_calls_move_again_and_again(
         module_lab.unlead(VIP, source=client.address)
 
 
+@pytest.mark.parametrize("cache", ["cache"], indirect=True)
 def test_a_relay_more_and_a_relay_less(
     module_lab: Lab,
     cache: CacheHost | None,
@@ -154,8 +155,6 @@ def test_a_relay_more_and_a_relay_less(
     clients: list[Host],
 ) -> None:
     """The kernel's own ECMP: a third of the calls move when a relay comes, more when one goes."""
-    if cache is None:
-        pytest.skip("the other tests show what moves cost without a cache")
     module_lab.lead(VIP, relays[0].host, relays[1].host)
     with calls(transceiver, [clients[n % CALLERS] for n in range(HASHED_CALLERS)]) as callers:
         outcomes = []

@@ -15,7 +15,7 @@ from tests.support.lab import VIP, Lab, RelayHost, TransceiverHost
 from tests.support.linksim import LinkProfile
 from tests.support.relayed import wait_until
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.netns, pytest.mark.slow, pytest.mark.timeout(180)]
 
 LOSS = 0.25
 STALL_S = 8.0
