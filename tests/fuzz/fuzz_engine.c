@@ -99,20 +99,28 @@ static uint64_t outcomes(const struct vr_engine *e) {
     return sum;
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
-    static int fd = -1, sink;
-    static struct sockaddr_in at, there;
-    if (fd < 0) {
-        fd = open_socket(&at);
-        sink = open_socket(&there);
-    }
-    struct vr_engine_config config = {.fd = fd, .max_sessions = SESSIONS, .wake_ms = 20};
+static struct vr_engine *make_engine(void) {
+    struct sockaddr_in at;
+    struct vr_engine_config config = {.fd = open_socket(&at), .max_sessions = SESSIONS};
+    config.wake_ms = 20;
     config.relay_count = 1;
     vr_ip_from_v4(config.relays[0].ip, (const uint8_t[]){127, 0, 0, 1});
     config.relays[0].prefix_bits = 128;
     struct vr_engine *e = vr_engine_new(&config);
+    HOLDS(e != NULL);
+    return e;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
+    static struct vr_engine *e; /* one for all inputs: each leaves it without sessions */
+    static int sink;
+    static struct sockaddr_in there;
+    if (e == NULL) {
+        sink = open_socket(&there);
+        e = make_engine();
+    }
     struct vr_srtp *client = keys();
-    HOLDS(e != NULL && client != NULL);
+    HOLDS(client != NULL);
     for (uint32_t i = 0; i < SESSIONS; i++)
         open_session(e, i);
     serve_commands(e);
@@ -150,7 +158,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     uint8_t heard[VR_DATAGRAM_BYTES];
     while (recv(sink, heard, sizeof heard, 0) > 0)
         ;
+    for (uint32_t i = 0; i < SESSIONS; i++)
+        HOLDS(vr_engine_close(e, i) == 0);
+    read_events(e);
+    read_events(e);
+    HOLDS(e->counts.sessions == 0);
     vr_srtp_free(client);
-    vr_engine_free(e);
     return 0;
 }
