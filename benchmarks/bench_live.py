@@ -16,7 +16,7 @@ from benchmarks.live import Live, run_live
 from benchmarks.programs import take_priority
 from benchmarks.rig import Load, Rig, rig
 
-TURNS = 9
+TURNS = 5
 TURN_MS = 1000
 DRAINS = 5
 OFFERED = 0.95

@@ -1,0 +1,204 @@
+"""Results to read: `python -m benchmarks.report` measures and writes benchmarks/results anew.
+
+1. With `--from FILE.json` (of pytest-benchmark) it measures nothing. What else is said on the command
+   line goes to pytest, such as `-k up`.
+2. results.json has the figures, README.md the tables, *.svg the plots. The machine is described by what
+   matters for the figures, not by its name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.plots import Bar, bars
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results"
+SUITES = ("bench_relay.py", "bench_live.py", "bench_attack.py", "bench_wire.py")
+
+Case = dict[str, Any]
+
+TARGETS: list[tuple[str, float]] = [
+    (r"test_up\[1-\d+-mix-256\]", 0.90),
+    (r"test_up\[1-\d+-(60|172|1200)-256\]", 0.55),
+    (r"test_up\[16-\d+-mix-256\]", 0.95),
+    (r"test_up\[16-\d+-(60|172|1200)-256\]", 0.65),
+    (r"test_down\[.*\]", 1.15),
+    (r"test_a_million_flows\[.*\]", 1.3),
+]
+"""Case and the ratio that it should not exceed."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure unless told not to, and write."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description=__doc__)
+    parser.add_argument("--from", dest="source", type=Path, metavar="FILE.json")
+    known, to_pytest = parser.parse_known_args(arguments)
+    raw = json.loads(known.source.read_text()) if known.source else measured(to_pytest)
+    cases = [
+        {"name": bench["name"], "group": bench["group"], **bench["extra_info"]}
+        for bench in raw["benchmarks"]
+        if bench["extra_info"]
+    ]
+    RESULTS.mkdir(exist_ok=True)
+    results = {"machine": machine(), "cases": cases}
+    (RESULTS / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    plots = {name: text for name, text in all_plots(cases).items() if text}
+    for name, text in plots.items():
+        (RESULTS / name).write_text(text)
+    (RESULTS / "README.md").write_text(document(results, sorted(plots)))
+    return 0
+
+
+def measured(to_pytest: Sequence[str]) -> Any:
+    """What pytest-benchmark says of all suites; exits when a benchmark fails."""
+    with tempfile.TemporaryDirectory() as directory:
+        output = Path(directory) / "benchmark.json"
+        suites = [str(HERE / suite) for suite in SUITES]
+        options = ["--benchmark-enable", "--benchmark-only", "--timeout=0", "-q"]
+        command = [sys.executable, "-m", "pytest", *suites, *options]
+        status = subprocess.run([*command, f"--benchmark-json={output}", *to_pytest]).returncode
+        if status:
+            sys.exit(status)
+        return json.loads(output.read_text())
+
+
+# --- the machine ---
+
+
+def machine() -> dict[str, Any]:
+    """What the figures depend on."""
+    cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    compiler = subprocess.run(["cc", "--version"], capture_output=True, text=True).stdout
+    return {
+        "cpu": cpu[1] if cpu else platform.machine(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "kernel": platform.release().split("-")[0],
+        "irq_time_accounting": kernel_option("CONFIG_IRQ_TIME_ACCOUNTING"),
+        "python": platform.python_version(),
+        "compiler": compiler.splitlines()[0] if compiler else "unknown",
+    }
+
+
+def kernel_option(name: str) -> str:
+    """`y`, `n`, or `unknown` where the kernel's configuration cannot be read."""
+    candidates = [Path("/proc/config.gz"), Path(f"/boot/config-{platform.release()}")]
+    for path in candidates:
+        if path.exists():
+            text = (gzip.open if path.suffix == ".gz" else open)(path, "rt").read()
+            return "y" if f"\n{name}=y" in text else "n"
+    return "unknown"
+
+
+# --- plots ---
+
+
+def target_of(name: str) -> float | None:
+    """What the ratio of a case should not exceed."""
+    return next((target for pattern, target in TARGETS if re.fullmatch(pattern, name)), None)
+
+
+def all_plots(cases: Sequence[Case]) -> dict[str, str]:
+    """File name to SVG; empty where nothing was measured."""
+    ratio_note = "CPU time per packet, null forwarder of the same run = 1; the mark is the target"
+    plots = {}
+    for direction in ("up", "down"):
+        rows = [
+            Bar(label(case["name"]), case["ratio"], target_of(case["name"]))
+            for case in cases
+            if case["name"].startswith(f"test_{direction}[")
+        ]
+        plots[f"{direction}.svg"] = (
+            bars(f"Forwarding {direction}", ratio_note, rows) if rows else ""
+        )
+    live = [case for case in cases if case["name"].startswith("test_added_delay")]
+    rows = [
+        Bar(f"{label(case['name'])}, {who} {quantile}", case[f"{who}_added_us"][i])
+        for case in live
+        if case["name"].endswith("-0]")
+        for i, quantile in enumerate(("p50", "p99"))
+        for who in ("relay", "null")
+    ]
+    note = "Added to the direct way, at a share of what the null forwarder can do"
+    plots["delay.svg"] = bars("Delay added", note, rows, " µs") if rows else ""
+    return plots
+
+
+def label(name: str) -> str:
+    """`test_up[16-256-mix-32]` for people."""
+    inside = name.partition("[")[2].rstrip("]")
+    parts = inside.split("-")
+    if name.startswith(("test_up[", "test_down[")):
+        many, flows = ("" if part == "1" else "s" for part in parts[:2])
+        size = parts[2] if parts[2] == "mix" else f"{parts[2]} bytes"
+        return (
+            f"{parts[0]} transceiver{many}, {int(parts[1]):,} flow{flows}, {size}, batch {parts[3]}"
+        )
+    if name.startswith("test_added_delay"):
+        waits = f", waits {parts[2]} µs" if parts[2] != "0" else ""
+        size = parts[1] if parts[1] == "mix" else f"{parts[1]} bytes"
+        return f"{float(parts[0]):.0%}, {size}{waits}"
+    return inside or name.removeprefix("test_").replace("_", " ")
+
+
+# --- tables ---
+
+
+def document(results: dict[str, Any], plots: Sequence[str]) -> str:
+    """README.md of the results."""
+    described = ", ".join(
+        f"{name.replace('_', ' ')} {value}" for name, value in results["machine"].items()
+    )
+    parts = [
+        "# Results",
+        "Written by `python -m benchmarks.report`; the method is in [benchmarks/README.md](../README.md).",
+        f"Machine: {described}.",
+        *(f"![{name.removesuffix('.svg')}]({name})" for name in plots),
+    ]
+    groups: dict[str, list[Case]] = {}
+    for case in results["cases"]:
+        groups.setdefault(case["group"] or "other", []).append(case)
+    for group, cases in groups.items():
+        parts += [f"## {group[0].upper()}{group[1:]}", table(cases)]
+    return "\n\n".join(parts) + "\n"
+
+
+def table(cases: Sequence[Case]) -> str:
+    """One line a case, one column a figure."""
+    columns = list(dict.fromkeys(key for case in cases for key in case))
+    columns = [column for column in columns if column not in ("name", "group")]
+    targets = any(target_of(case["name"]) for case in cases)
+    head = [
+        "case",
+        *(column.replace("_", " ") for column in columns),
+        *(["target"] if targets else []),
+    ]
+    lines = [head, ["---"] * len(head)]
+    for case in cases:
+        cells = [label(case["name"]), *(cell(case.get(column, "")) for column in columns)]
+        lines.append([*cells, *([cell(target_of(case["name"]) or "")] if targets else [])])
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def cell(value: object) -> str:
+    """A figure, or several."""
+    if isinstance(value, list):
+        return ", ".join(cell(item) for item in value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
