@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import promql_parser
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
@@ -137,6 +138,13 @@ def test_the_dashboard_is_one() -> None:
         cells |= own
         if panel["type"] != "row":
             assert panel["description"].endswith(".")
+
+
+def test_every_expression_is_promql(rendered: Rendered) -> None:
+    found = list(expressions(rendered))
+    assert len(found) > 30
+    for expression in found:
+        promql_parser.parse(expression.replace("$__rate_interval", "5m"))
 
 
 def test_promtool_takes_the_alerts(rendered: Rendered, tmp_path: Path) -> None:
