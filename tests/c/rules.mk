@@ -43,7 +43,7 @@ $(foreach folder,$(FOLDERS),$(eval $(call archive,$(folder))))
 define link
 @mkdir -p $(@D)
 @echo "  $(CC) $(<F)"
-@$(CC) $(BUILD_FLAGS) $(PROGRAM_FLAGS) -MMD -MP $(filter %.c,$^) \
+@$(CC) $(BUILD_FLAGS) $(PROGRAM_FLAGS) -MMD -MP $< $(MAIN) \
     -Wl,--start-group $(call archives,$<) -Wl,--end-group $(call libraries,$<) -o $@
 endef
 
