@@ -44,6 +44,7 @@ BOX_MAX_BYTES = 65_536
 CLOCK_SKEW_S = 30.0
 CONNECT_TIMEOUT_S = 1.0
 FORWARD_TIMEOUT_S = 4.0
+BACKLOG = 128
 
 _PURPOSE = b"voice-relay peer"
 _NONCE_BYTES = 12
@@ -215,7 +216,7 @@ class _PeerSide:
 
 
 def open_peers(at: Endpoint, processes: int) -> list[socket.socket]:
-    """TCP sockets, bound and not listening, at consecutive ports; port 0: somewhere. Raises OSError."""
+    """TCP sockets, listening at consecutive ports; port 0: somewhere. Raises OSError."""
     for _ in range(64):
         opened: list[socket.socket] = []
         try:
@@ -239,6 +240,8 @@ def _bind(host: str, port: int) -> socket.socket:
         opened.setblocking(False)
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         opened.bind((host, port))
+        # From now on nobody else can have the port.
+        opened.listen(BACKLOG)
     except (OSError, OverflowError):
         opened.close()
         raise

@@ -39,7 +39,7 @@ from .config import TransceiverConfig
 from .dtls import Identity
 from .limits import KeyLimits
 from .media import MediaEngine
-from .peers import Peers, make_peer_app
+from .peers import BACKLOG, Peers, make_peer_app
 from .recording import Recorder
 from .siblings import Siblings, socket_path
 from .sockets import open_http
@@ -214,7 +214,7 @@ class _Worker:
         runners = [internal]
         if self._peer is not None and config.auth_secret is not None:
             peer = await _runner(make_peer_app(config.auth_secret, self._process, parts.siblings))
-            await web.SockSite(peer, self._peer).start()
+            await web.SockSite(peer, self._peer, backlog=BACKLOG).start()
             runners.append(peer)
         public = await _runner(make_public_app(parts))
         listener = open_http(self._pool.http)
