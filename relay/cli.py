@@ -143,6 +143,23 @@ def keygen(key_id: int) -> None:
     multiple=True,
 )
 @option(
+    "--backbone",
+    "Where relays of other clusters hand over what is for this one; all workers share the port.",
+    metavar="HOST:PORT",
+)
+@option(
+    "--backbone-allow",
+    "Networks of those relays (their --internal addresses); needed with --backbone. May be repeated.",
+    metavar="CIDR",
+    multiple=True,
+)
+@option(
+    "--cluster-route",
+    "The --backbone addresses of another cluster's relays, at most 8; once for each cluster.",
+    metavar="ID=HOST:PORT[,HOST:PORT]",
+    multiple=True,
+)
+@option(
     "--idle-timeout",
     "Seconds after which a flow ends whose owners are silent.",
     type=click.FloatRange(1, 86400),
@@ -248,6 +265,9 @@ def _serve_config(
     internal: str,
     allow_transceiver: Sequence[str],
     ipv6_prefix: Sequence[str],
+    backbone: str | None,
+    backbone_allow: Sequence[str],
+    cluster_route: Sequence[str],
     idle_timeout: float,
     max_flows: int,
     limit: Sequence[str],
@@ -263,22 +283,27 @@ def _serve_config(
 ) -> Any:
     import os
 
-    from relay import addresses, config, cpus
+    from relay import addresses, backbones, config, cpus
     from relay._dataplane import LIMITS
 
     count = config.parse_workers("--workers", workers)
+    inside = addresses.parse_endpoint("--internal", internal)
     allowed = cpus.allowed_cpus()
     return config.ServeConfig(
         listen=tuple(addresses.parse_listen("--listen", text) for text in listen),
         workers=count,
         cluster=cluster,
         keyring=config.load_keyring("--keyring", keyring),
-        internal=addresses.parse_endpoint("--internal", internal),
+        internal=inside,
         allow_transceiver=tuple(
             addresses.parse_allowed_network("--allow-transceiver", text)
             for text in allow_transceiver
         ),
         ipv6_prefixes=config.parse_ipv6_prefixes("--ipv6-prefix", ipv6_prefix),
+        backbone=backbones.parse_backbone(backbone, backbone_allow),
+        cluster_routes=backbones.parse_cluster_routes(
+            "--cluster-route", cluster_route, cluster, inside
+        ),
         limits=config.parse_limits("--limit", limit, LIMITS),
         idle_timeout_s=idle_timeout,
         max_flows=max_flows,

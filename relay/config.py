@@ -16,6 +16,7 @@ from typing import cast
 
 from relay import addresses, cpus
 from relay.addresses import AllowedNetwork, HostPort, Listen
+from relay.backbones import Backbone
 from relay.errors import ConfigError
 from relay.log import LogFormat
 from relay.wire.keyring import Keyring, KeyringError
@@ -35,6 +36,10 @@ class ServeConfig:
     """Worker `slot` binds port + slot, or any port when it is 0."""
     allow_transceiver: tuple[AllowedNetwork, ...]
     ipv6_prefixes: Mapping[int, IPv6Network]
+    backbone: Backbone | None
+    """Where other clusters' relays hand datagrams over; None: nowhere."""
+    cluster_routes: Mapping[int, tuple[HostPort, ...]]
+    """Where to hand over what is for another cluster."""
     limits: Mapping[str, int]
     """Caps that differ from the defaults of the data plane."""
     idle_timeout_s: float
@@ -70,6 +75,11 @@ class ServeConfig:
                 for allowed in self.allow_transceiver
             ],
             "ipv6_prefixes": {str(i): str(prefix) for i, prefix in self.ipv6_prefixes.items()},
+            "backbone_allow": [str(peer) for peer in self.backbone.allow] if self.backbone else [],
+            "cluster_routes": {
+                str(cluster): [(str(address.ip), address.port) for address in route]
+                for cluster, route in self.cluster_routes.items()
+            },
             "limits": dict(self.limits),
             "idle_timeout_s": self.idle_timeout_s,
             "park": self.redis is not None,

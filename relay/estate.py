@@ -60,6 +60,7 @@ class Estate:
                     for index, group in enumerate(self.sockets.public)
                 ],
                 internal=self.sockets.internal[slot].fileno(),
+                backbone=self.sockets.backbone[slot].fileno() if self.sockets.backbone else -1,
                 table=table,
             )
             for slot, table in enumerate(self.tables)
@@ -72,6 +73,9 @@ class Estate:
             log.info("listening", role="public", address=str(group.bound), **details)
         for slot, sock in enumerate(self.sockets.internal):
             log.info("listening", role="internal", address=str(bound_address(sock)), slot=slot)
+        if self.sockets.backbone:
+            address = bound_address(self.sockets.backbone[0])
+            log.info("listening", role="backbone", address=str(address))
         log.info("listening", role="admin", address=str(bound_address(self.admin)))
 
     def close(self) -> None:
@@ -86,6 +90,7 @@ def open_estate(config: ServeConfig, log: Logger) -> Estate:
         config.listen,
         config.internal,
         config.admin,
+        backbone=config.backbone.where if config.backbone else None,
         slots=config.workers,
         receive_buffer_bytes=config.receive_buffer_bytes,
         warn=log.warning,
@@ -110,9 +115,11 @@ def describe(estate: Estate) -> tuple[dict[str, object], list[int]]:
     fds += estate.tables
     fds += [estate.stats_fd, estate.admin.fileno()]
     fds += [estate.run_dir.lock_fd, estate.run_dir.listener.fileno()]
+    fds += [sock.fileno() for sock in estate.sockets.backbone]
     manifest: dict[str, object] = {
         "slots": len(estate.tables),
         "public": [_pack(group.public) for group in groups],
+        "backbone": bool(estate.sockets.backbone),
         "stats_layout": stats_layout(estate.stats_fd, len(estate.tables)),
     }
     return manifest, fds
@@ -141,12 +148,16 @@ def adopt_estate(
     stats_fd = next(remaining)
     admin = socket.socket(fileno=next(remaining))
     run_dir = RunDir(config.run_dir, next(remaining), socket.socket(fileno=next(remaining)))
+    backbone: list[socket.socket] = []
+    if manifest.get("backbone"):
+        backbone = [socket.socket(fileno=next(remaining)) for _ in range(slots)]
     _check_fit(groups, internal, config)
+    _check_backbone(backbone, config)
     if not _same(bound_address(admin), config.admin):
         admin.close()
         admin = open_admin(config.admin)
     return Estate(
-        SocketSet(groups, internal, admin),
+        SocketSet(groups, internal, backbone, admin),
         [_adopt_table(fd, slot, config, log) for slot, fd in enumerate(tables)],
         _adopt_stats(stats_fd, slots, manifest["stats_layout"], log),
         run_dir,
@@ -190,6 +201,19 @@ def _check_fit(
         raise HandoverError(
             f"--internal {config.internal}: the running relay has {bound_address(internal[0])}; restart it"
         )
+
+
+def _check_backbone(backbone: Sequence[socket.socket], config: ServeConfig) -> None:
+    wanted = config.backbone.where if config.backbone else None
+    bound = bound_address(backbone[0]) if backbone else None
+    if bound is None and wanted is not None:
+        raise HandoverError(f"--backbone {wanted}: the running relay has none; restart it")
+    if bound is not None and wanted is None:
+        raise HandoverError(
+            f"the running relay also has --backbone {bound}; restart it to end that"
+        )
+    if bound is not None and wanted is not None and not _same(bound, wanted):
+        raise HandoverError(f"--backbone {wanted}: the running relay has {bound}; restart it")
 
 
 def _adopt_table(fd: int, slot: int, config: ServeConfig, log: Logger) -> int:

@@ -39,6 +39,8 @@ class SlotDescriptors:
     public: Sequence[tuple[int, int, tuple[str, int] | None]]
     """(descriptor, index of the public group, advertised address) of each public socket."""
     internal: int
+    backbone: int
+    """-1: none."""
     table: int
 
 
@@ -239,13 +241,19 @@ class WorkerPool:
         fds = [self._config.stats_fd, stop_fd, self._life_read]
         for slot in self._config.slots:
             fds += [slot.internal, slot.table, *(fd for fd, _, _ in slot.public)]
+            fds += [slot.backbone] if slot.backbone >= 0 else []
         return fds + (self._config.cache.fds if self._config.cache else [])
 
     def _description(self, stop_fd: int) -> dict[str, object]:
         cache = self._config.cache
         return {
             "slots": [
-                {"public": list(slot.public), "internal": slot.internal, "table": slot.table}
+                {
+                    "public": list(slot.public),
+                    "internal": slot.internal,
+                    "backbone": slot.backbone,
+                    "table": slot.table,
+                }
                 for slot in self._config.slots
             ],
             "stats": self._config.stats_fd,

@@ -1,6 +1,6 @@
 """The sockets of a relay host: bound once, by the supervisor, before any worker exists.
 
-1. The first socket of a public group is bound without SO_REUSEPORT, so that a foreign owner of the
+1. The first socket of a group (public, backbone) is bound without SO_REUSEPORT, so that a foreign owner of the
    port, a wildcard one included, is an error and never a silent sharer. Then the option is set and
    the other slots' sockets join: the group's order is the order of the slots.
 2. IPv4 and IPv6 have sockets of their own (IPV6_V6ONLY). Only a wildcard `--internal [::]` serves
@@ -44,6 +44,8 @@ class SocketSet:
     public: list[PublicGroup] = field(default_factory=list)
     internal: list[socket.socket] = field(default_factory=list)
     """One for each slot."""
+    backbone: list[socket.socket] = field(default_factory=list)
+    """The group of the backbone, one for each slot; empty: no --backbone."""
     admin: socket.socket | None = None
 
     def close(self) -> None:
@@ -51,6 +53,7 @@ class SocketSet:
         for group in self.public:
             _close_all(group.sockets)
         _close_all(self.internal)
+        _close_all(self.backbone)
         if self.admin is not None:
             self.admin.close()
 
@@ -60,6 +63,7 @@ def open_sockets(
     internal: HostPort,
     admin: HostPort,
     *,
+    backbone: HostPort | None = None,
     slots: int,
     receive_buffer_bytes: int,
     warn: Warn,
@@ -70,13 +74,22 @@ def open_sockets(
     try:
         for listen in listens:
             for ip in listen.binds:
-                group = _open_group(HostPort(ip, listen.port), slots, buffers, warn)
-                if group is not None:
-                    group.public = _advertised(listen.public, group.bound)
-                    result.public.append(group)
+                where = HostPort(ip, listen.port)
+                first = _bind_udp("--listen", where, v6only=True, absent_ok=True)
+                if first is None:
+                    warn("address_family_absent", address=str(where))
+                    continue
+                sockets = _complete_group("--listen", first, slots, buffers)
+                bound = bound_address(first)
+                advertised = _advertised(listen.public, bound)
+                result.public.append(PublicGroup(bound, advertised, sockets))
         if not result.public:
             raise BindError("none of the --listen addresses exists on this host")
         result.internal = _open_internal(internal, slots, buffers)
+        if backbone is not None:
+            first = _bind_udp("--backbone", backbone, v6only=True)
+            assert first is not None
+            result.backbone = _complete_group("--backbone", first, slots, buffers)
         result.admin = open_admin(admin)
     except BaseException:
         result.close()
@@ -143,17 +156,16 @@ class _Buffers:
             )
 
 
-def _open_group(where: HostPort, slots: int, buffers: _Buffers, warn: Warn) -> PublicGroup | None:
-    first = _bind_udp("--listen", where, v6only=True, absent_ok=True)
-    if first is None:
-        warn("address_family_absent", address=str(where))
-        return None
+def _complete_group(
+    option: str, first: socket.socket, slots: int, buffers: _Buffers
+) -> list[socket.socket]:
+    """`first` and the other slots' sockets, which join it."""
     sockets = [first]
     try:
         bound = bound_address(first)
         first.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         for _ in range(1, slots):
-            member = _bind_udp("--listen", bound, v6only=True, reuse_port=True)
+            member = _bind_udp(option, bound, v6only=True, reuse_port=True)
             assert member is not None
             sockets.append(member)
         for member in sockets:
@@ -161,7 +173,7 @@ def _open_group(where: HostPort, slots: int, buffers: _Buffers, warn: Warn) -> P
     except BaseException:
         _close_all(sockets)
         raise
-    return PublicGroup(bound, None, sockets)
+    return sockets
 
 
 def _open_internal(where: HostPort, slots: int, buffers: _Buffers) -> list[socket.socket]:

@@ -50,6 +50,7 @@ def _serve(about: dict[str, Any], config: ForwardConfig, slot: int, control: int
                 for fd, index, public in own["public"]
             ],
             internal_fd=own["internal"],
+            backbone_fd=own["backbone"],
             table_fd=own["table"],
             stats_fd=about["stats"],
             stop_fd=about["stop"],
@@ -73,6 +74,11 @@ def _forward_config(about: dict[str, Any]) -> ForwardConfig:
         keys=[(key_id, bytes.fromhex(secret)) for key_id, secret in about["keys"]],
         allow_transceiver=[tuple(entry) for entry in about["allow_transceiver"]],
         ipv6_prefixes={int(index): prefix for index, prefix in about["ipv6_prefixes"].items()},
+        backbone_allow=about["backbone_allow"],
+        cluster_routes={
+            int(cluster): [tuple(address) for address in route]
+            for cluster, route in about["cluster_routes"].items()
+        },
         limits=about["limits"],
         idle_timeout_s=about["idle_timeout_s"],
         park=about["park"],

@@ -319,6 +319,8 @@ def test_one_relay_per_run_directory(processes: Processes, tmp_path: Path) -> No
         (("--workers", "0"), "--workers 0"),
         (("--limit", "x=1"), "unknown limit"),
         (("--idle-timeout", "soon"), "--idle-timeout"),
+        (("--backbone", "127.0.0.1:0"), "it needs --backbone-allow"),
+        (("--cluster-route", "7=127.0.0.1:1"), "own --cluster"),
         (("--config", "/nonexistent.toml"), "/nonexistent.toml"),
         (("--no-such-option",), "--no-such-option"),
     ],

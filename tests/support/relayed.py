@@ -185,6 +185,7 @@ class Relay:
             keyring_path.write_text(generate_line() + "\n")
         self.keyring = Keyring.load(keyring_path)
         self.workers = workers
+        self._has_backbone = "--backbone" in arguments
         self.process: Process = processes.start(
             *(*prefix, sys.executable, "-m", "relay", "serve"),
             *(word for text in listen for word in ("--listen", text)),
@@ -209,6 +210,8 @@ class Relay:
         self.internal = [
             parse_address(text) for text in self.process.listening("internal", count=self.workers)
         ]
+        if self._has_backbone:
+            self.backbone = parse_address(self.process.listening("backbone")[0])
         wait_until(lambda: self.get("/readyz")[0] == 200, "ready")
 
     def get(self, path: str) -> tuple[int, str]:

@@ -1,0 +1,74 @@
+"""The options of two tiers: where other clusters' relays come in, and where their clients are sent.
+
+1. A relay is an entry to the clusters it has a route to, and the relay of its own; it may be both.
+2. What came in over a backbone takes no route (csrc/relay/routes.h): these options cannot make a loop.
+3. Addresses of a route are put in order, so that relays whose options differ in it alone choose alike.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from relay import addresses
+from relay.addresses import HostPort, IPNetwork
+from relay.errors import ConfigError
+
+ROUTE_ADDRESSES_MAX = 8
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """Where relays of other clusters hand datagrams over, and which may."""
+
+    where: HostPort
+    allow: tuple[IPNetwork, ...]
+
+
+def parse_backbone(where: str | None, allow: Sequence[str]) -> Backbone | None:
+    """--backbone and --backbone-allow, which only go together."""
+    if where is None:
+        if allow:
+            raise ConfigError("--backbone-allow", allow[0], "it needs --backbone")
+        return None
+    bind = addresses.parse_endpoint("--backbone", where)
+    if bind.ip.is_unspecified:
+        # Entries take replies only from the addresses of their route.
+        raise ConfigError("--backbone", where, "name the one address that routes lead to")
+    if not allow:
+        raise ConfigError("--backbone", where, "it needs --backbone-allow")
+    networks = tuple(addresses.parse_network("--backbone-allow", text) for text in allow)
+    return Backbone(bind, networks)
+
+
+def parse_cluster_routes(
+    option: str, texts: Sequence[str], own_cluster: int, internal: HostPort
+) -> dict[int, tuple[HostPort, ...]]:
+    """ID=HOST:PORT[,HOST:PORT] each; a cluster is given once, and `internal` must reach the addresses."""
+    routes: dict[int, tuple[HostPort, ...]] = {}
+    for text in texts:
+        number, equals, rest = text.partition("=")
+        if not equals or not number.isascii() or not number.isdigit() or int(number) > 65535:
+            raise ConfigError(option, text, "expected ID=HOST:PORT[,HOST:PORT], ID from 0 to 65535")
+        cluster = int(number)
+        if cluster == own_cluster:
+            raise ConfigError(option, text, f"{cluster} is this relay's own --cluster")
+        if cluster in routes:
+            raise ConfigError(option, text, f"cluster {cluster} is given twice")
+        route = {_route_address(option, part, internal) for part in rest.split(",")}
+        if len(route) != rest.count(",") + 1:
+            raise ConfigError(option, text, "an address is given twice")
+        if len(route) > ROUTE_ADDRESSES_MAX:
+            raise ConfigError(option, text, f"more than {ROUTE_ADDRESSES_MAX} addresses")
+        routes[cluster] = tuple(
+            sorted(route, key=lambda at: (at.ip.version, at.ip.packed, at.port))
+        )
+    return routes
+
+
+def _route_address(option: str, text: str, internal: HostPort) -> HostPort:
+    address = addresses.parse_endpoint(option, text)
+    if address.port == 0 or address.ip.is_unspecified:
+        raise ConfigError(option, text, "not an address that can be sent to")
+    serves_both = internal.ip.version == 6 and internal.ip.is_unspecified
+    if address.ip.version != internal.ip.version and not serves_both:
+        raise ConfigError(option, text, f"--internal {internal} is of the other address family")
+    return address
