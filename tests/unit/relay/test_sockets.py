@@ -60,6 +60,23 @@ def test_one_socket_per_slot_on_one_free_port() -> None:
         assert len({sock.getsockname()[1] for sock in group.internal}) == 3
 
 
+def test_the_backbone_is_a_group_too() -> None:
+    with opened("127.0.0.1:0", backbone=LOOPBACK) as group:
+        assert len({sock.getsockname() for sock in group.backbone}) == 1
+        assert len(group.backbone) == 3
+        port = group.backbone[0].getsockname()[1]
+        with (
+            pytest.raises(BindError, match=rf"\(--backbone\): UDP port {port} is in use"),
+            opened("127.0.0.1:0", backbone=HostPort(LOOPBACK.ip, port)),
+        ):
+            pass
+
+
+def test_no_backbone_unless_asked() -> None:
+    with opened("127.0.0.1:0") as group:
+        assert group.backbone == []
+
+
 def test_clients_are_spread_over_the_group() -> None:
     with opened("127.0.0.1:0", slots=2) as group:
         target = group.public[0].sockets[0].getsockname()
