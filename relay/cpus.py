@@ -7,10 +7,29 @@
 import math
 import os
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 PinMode = Literal["auto", "always", "never"]
 PIN_MODES: tuple[PinMode, ...] = ("auto", "always", "never")
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+class Activity(NamedTuple):
+    """What the scheduler says of a process."""
+
+    runnable: bool
+    """It runs or waits for a CPU (state R)."""
+    cpu_s: float
+    """CPU time used so far."""
+
+
+def read_activity(pid: int) -> Activity:
+    """Of a process of one thread; not runnable, with no CPU time, when it is gone (proc(5))."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return Activity(False, 0.0)
+    return Activity(fields[0] == "R", (int(fields[11]) + int(fields[12])) / _TICKS_PER_S)
 
 
 def allowed_cpus() -> tuple[int, ...]:

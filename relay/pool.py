@@ -19,11 +19,14 @@ from dataclasses import dataclass
 from relay._dataplane import Stats
 from relay.cachelink import CacheLink
 from relay.child import Child
+from relay.cpus import read_activity
 from relay.events import Events
 from relay.log import Logger
 from relay.status import StatusPage
 
 HUNG_AFTER_S = 1.0
+STARVED_LIMIT_S = 10.0
+"""A worker that gets no CPU for so long is replaced all the same."""
 STARTING_LIMIT_S = 15.0
 RELEASE_LIMIT_S = 1.0
 SERVED_WELL_S = 0.5
@@ -70,6 +73,22 @@ class _Member:
     killed: bool = False
     stopped_at_s: float | None = None
     """When it was told to give up its slot."""
+    progress_s: float = 0.0
+    """The last progress that was seen."""
+    cpu_at_progress_s: float = 0.0
+    """CPU time that it had used by then."""
+
+    def note_progress(self, progress_s: float) -> None:
+        """Remember how much CPU time the last progress had cost."""
+        if progress_s != self.progress_s:
+            self.progress_s = progress_s
+            self.cpu_at_progress_s = read_activity(self.child.pid).cpu_s
+
+    def is_starved(self) -> bool:
+        """Whether it wants to run and hardly got a CPU since its last progress."""
+        activity = read_activity(self.child.pid)
+        used_s = activity.cpu_s - self.cpu_at_progress_s
+        return activity.runnable and used_s < HUNG_AFTER_S / 2
 
 
 @dataclass
@@ -194,6 +213,7 @@ class WorkerPool:
             for index, slot in enumerate(self._slots):
                 if slot.member is not None:
                     progress_s = self._stats.read(index)["progress_ns"] / 1e9
+                    slot.member.note_progress(progress_s)
                     self._check_hung(slot.member, progress_s, now_s)
         self.fill()
 
@@ -337,6 +357,10 @@ class WorkerPool:
         if member.stopped_at_s is not None:
             late = now_s - member.stopped_at_s > RELEASE_LIMIT_S
         if member.killed or not late:
+            return
+        # Killing a worker that waits for a CPU on an overloaded host only adds to the load.
+        stale_s = now_s - max(member.since_s, progress_s)
+        if member.serving and stale_s < STARVED_LIMIT_S and member.is_starved():
             return
         member.killed = True
         self._log.error("worker_hung", pid=member.child.pid)

@@ -73,7 +73,11 @@ def _load_file(context: click.Context, _parameter: click.Parameter, value: str |
     context.default_map = table
 
 
-@main.command(context_settings={"auto_envvar_prefix": "TRANSCEIVER"})
+@main.command(
+    context_settings={"auto_envvar_prefix": "TRANSCEIVER"},
+    epilog="Every option can come from a variable, too: --max-sessions from TRANSCEIVER_MAX_SESSIONS. "
+    "Those that may be repeated split on white space. Flags win over variables, variables over the file.",
+)
 @click.option(
     "--config",
     metavar="FILE.toml",

@@ -84,7 +84,10 @@ class Dialect:
         kind = event.get("type")
         if kind == "session.update" and isinstance(event.get("session"), dict):
             session = with_formats(event["session"], self.format.ga(), self.format.ga())
-            return {**event, "session": self._session_to_beta(session) if self.beta else session}
+            if self.beta:
+                return {**event, "session": self._session_to_beta(session)}
+            # GA servers refuse a session that does not say what it is.
+            return {**event, "session": {"type": "realtime", **session}}
         if not self.beta:
             return event
         if kind == "response.create" and isinstance(event.get("response"), dict):

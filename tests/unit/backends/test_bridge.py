@@ -600,3 +600,12 @@ def test_odd_moments_of_speech_count_nothing(bridge: Bridge, value: Any) -> None
     bridge.from_backend(server("input_audio_buffer.speech_started", audio_start_ms=5))
     bridge.from_backend(server("input_audio_buffer.speech_stopped", audio_end_ms=value))
     assert bridge.listen_ms == 0
+
+
+def test_a_ga_session_always_says_what_it_is(sink: Sink) -> None:
+    bridge = Bridge(Dialect(), sink)
+    assert bridge.configure({})["session"]["type"] == "realtime"
+    [up] = bridge.from_client(session_update(tools=[])).to_backend
+    assert up["session"]["type"] == "realtime"
+    transcription = bridge.from_client(session_update(type="transcription")).to_backend
+    assert transcription[0]["session"]["type"] == "transcription"

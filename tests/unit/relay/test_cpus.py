@@ -1,10 +1,15 @@
 """How many workers `auto` means, and where they are pinned (cases E16 and E17)."""
 
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from relay import cpus
+from relay.cpus import read_activity
 
 
 @pytest.mark.parametrize(
@@ -63,3 +68,22 @@ def test_pins_round_robin_within_the_allowed_cpus(
     mode: cpus.PinMode, quota: float | None, online: int, plan: tuple[int, ...] | None
 ) -> None:
     assert cpus.pin_plan(mode, 3, (2, 4), quota, online) == plan
+
+
+def test_activity_tells_a_busy_process_from_a_stopped_and_a_gone_one() -> None:
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        deadline_s = time.monotonic() + 30
+        while read_activity(busy.pid).cpu_s < 0.2 and time.monotonic() < deadline_s:
+            time.sleep(0.02)
+        seen = read_activity(busy.pid)
+        assert seen.runnable
+        assert seen.cpu_s >= 0.2
+        busy.send_signal(signal.SIGSTOP)
+        while read_activity(busy.pid).runnable and time.monotonic() < deadline_s:
+            time.sleep(0.02)
+        assert not read_activity(busy.pid).runnable
+    finally:
+        busy.kill()
+        busy.wait()
+    assert read_activity(busy.pid) == (False, 0.0)
