@@ -146,6 +146,6 @@ def test_a_call_within_the_root_file_system(rootfs: Path) -> None:
         " --ingress main=127.0.0.1:23478 --backend loopback --drain-timeout 0 >/tmp/log 2>&1 & transceiver=$!;"
         "for i in $(seq 100); do grep -q 'role=http' /tmp/log && break; sleep 0.3; done;"
         "status=0; relay call http://127.0.0.1:28080 --seconds 3 || status=$?;"
-        "kill $relay $transceiver; wait $relay $transceiver; [ $status = 0 ] || cat /tmp/*log; exit $status",
+        "[ $status = 0 ] || cat /tmp/*log; kill $relay $transceiver; wait $relay $transceiver; exit $status",
     )
     assert printed.rstrip().endswith("| ok")
