@@ -40,12 +40,13 @@ class UpdateAcks:
         """Whether an update of the bridge's own is unanswered."""
         return any(pending.event_id.startswith(OWN_EVENT_PREFIX) for pending in self._pending)
 
-    def asked(self, update_id: str, *, first: bool = False) -> None:
-        """A `session.update` with this event id went up, behind the others or ahead of them."""
-        if first:
-            self._pending.appendleft(_Pending(update_id, None))
-        else:
-            self._pending.append(_Pending(update_id, None))
+    def asked(self, update_id: str) -> None:
+        """A client's `session.update` with this event id is to go up, or to wait for the connection."""
+        self._pending.append(_Pending(update_id, None))
+
+    def asked_first(self, update_id: str) -> None:
+        """One of the bridge's own is to go up, ahead of what a quick client has asked for already."""
+        self._pending.appendleft(_Pending(update_id, None))
 
     def answered(self) -> bool:
         """A `session.updated` came. True when it is for the client."""

@@ -197,7 +197,7 @@ class Bridge:
         out.to_client += self._acknowledged(self._acks.reconnected(unsent))
         for event in self.journal.replay():
             if event["type"] == "session.update":
-                out.to_backend.append(self._own_update(event, first=True))
+                out.to_backend.append(self._own_update(event))
                 continue
             self._replayed_items.add(str(event["item"].get("id")))
             out.to_backend.append(self._dialect.to_backend(self._own(event)))
@@ -354,9 +354,9 @@ class Bridge:
     def _own(self, event: Event) -> Event:
         return {**event, "event_id": event_id(OWN_EVENT_PREFIX)}
 
-    def _own_update(self, event: Event, *, first: bool = False) -> Event:
+    def _own_update(self, event: Event) -> Event:
         update = self._own(event)
-        self._acks.asked(update["event_id"], first=first)
+        self._acks.asked_first(update["event_id"])
         return self._dialect.to_backend(update)
 
     def _buffer_events(self) -> list[Event]:

@@ -127,9 +127,10 @@ class Link:
         return frozenset(queued.event_id for queued in self._queue if queued.event_id is not None)
 
     def release(self) -> None:
-        """The backend is configured: what was queued may go."""
-        self._released = True
-        self._wake.set()
+        """The backend is configured: what was queued may go. Idempotent."""
+        if not self._released:
+            self._released = True
+            self._wake.set()
 
     async def run(self) -> None:
         """Until cancelled, or `on_gone`."""

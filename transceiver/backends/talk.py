@@ -93,7 +93,7 @@ class Talk:
     def on_wake(self, now_s: float) -> None:
         """See Conversation.on_wake."""
         self._carry(self.bridge.advance(now_s))
-        self._look_for_room()
+        self._follow()
 
     def tally(self) -> Tally:
         """See Conversation.tally."""
@@ -123,9 +123,7 @@ class Talk:
     def on_backend(self, out: Outgoing) -> None:
         """What the bridge made of a backend's message."""
         self._carry(out)
-        if self.bridge.configured and self._peer is not None:
-            self._peer.release()
-        self._look_for_room()
+        self._follow()
 
     def on_gone(self, reason: str) -> None:
         """There is no backend any more."""
@@ -155,7 +153,9 @@ class Talk:
         else:
             self._waiting.append(event)
 
-    def _look_for_room(self) -> None:
+    def _follow(self) -> None:
+        if self.bridge.configured and self._peer is not None:
+            self._peer.release()
         if self._ended or self._sound.queued_ms() < AHEAD_MAX_MS:
             self._room.set()
         else:

@@ -445,6 +445,17 @@ def test_the_answer_to_the_bridges_own_update_stays_here(sink: Sink) -> None:
     assert types(bridge.from_backend(updated).to_client) == ["session.updated"]
 
 
+def test_a_client_that_is_quicker_than_the_backend_waits_for_its_own_answer(sink: Sink) -> None:
+    bridge = Bridge(Dialect(), sink)
+    bridge.from_client(session_update(instructions="the client's"))
+    bridge.configure({"instructions": "the server's"})
+    greet(bridge)
+    assert bridge.from_backend(server("session.updated", session={})).to_client == []
+    assert bridge.configured
+    answered = bridge.from_backend(server("session.updated", session={})).to_client
+    assert types(answered) == ["session.updated"]
+
+
 def test_a_refused_own_update_does_not_eat_the_clients_answer(sink: Sink) -> None:
     bridge = Bridge(Dialect(), sink)
     own = bridge.configure({"instructions": "x"})

@@ -16,7 +16,7 @@ from aiohttp import web
 from yarl import URL
 
 from tests.unit.backends.test_bridge import Sink
-from tests.unit.backends.test_link import backend, until
+from tests.unit.backends.test_link import backend, note, until
 from transceiver.backends.dialect import FORMATS, Dialect
 from transceiver.backends.echo import EchoBackend
 from transceiver.backends.link import LinkConfig
@@ -265,3 +265,26 @@ def test_a_g711_backend_gets_companded_sound() -> None:
             assert sound.queue[0][1] * 48 == 1_600  # 800 samples of PCM
 
     run(scenario)
+
+
+def test_a_backend_that_never_acknowledges_its_session_is_talked_to_all_the_same() -> None:
+    async def scenario() -> None:
+        heard: list[str] = []
+
+        async def deaf(websocket: web.WebSocketResponse, _: int) -> None:
+            async for message in websocket:
+                note(message, "type", heard)
+
+        async with backend(deaf) as url, aiohttp.ClientSession() as http:
+            config = RealtimeConfig(LinkConfig(url))
+            talk = RealtimeBackend(config, http).converse(Line(), Sound(), {"instructions": "i"})
+            await until(lambda: heard == ["session.update"])
+            talk.on_sound(silence(20))
+            talk.on_wake(10.0)
+            await asyncio.sleep(0.1)
+            assert heard == ["session.update"]
+            talk.on_wake(13.1)
+            await until(lambda: heard[1:] == ["input_audio_buffer.append"])
+            talk.close()
+
+    asyncio.run(scenario())
