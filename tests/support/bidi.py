@@ -1,6 +1,6 @@
 """A small WebDriver BiDi client: enough to open a page in Firefox, click, and ask it things.
 
-1. One browser, one session, one tab; no driver program in between.
+1. One browser, one session; no driver program in between.
 2. The browser is a program like any other (tests.support.process): its log is shown on failure.
 3. Answers cross as JSON text, so the protocol's own value encoding stays out of the tests.
 4. `socket_factory` lets the connection be made in the browser's network namespace.
@@ -57,7 +57,7 @@ class BidiError(AssertionError):
 
 
 class Tab:
-    """The one tab of a BiDi session."""
+    """A tab of a BiDi session."""
 
     def __init__(self, connection: _Connection, context: str) -> None:
         self._connection = connection
@@ -111,6 +111,11 @@ class Tab:
                 )
             await asyncio.sleep(0.05)
         return value
+
+    async def another(self) -> Tab:
+        """A second window of the same browser: a tab in the background would sleep."""
+        made = await self._connection.command("browsingContext.create", type="window")
+        return Tab(self._connection, made["context"])
 
     async def _command(self, method: str, **params: Any) -> Any:
         return await self._connection.command(method, context=self._context, **params)

@@ -6,15 +6,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from playwright.async_api import Page as AsyncPage
     from playwright.sync_api import Browser, Page, Playwright
 
 _CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
@@ -30,6 +33,7 @@ _QUIET = (
     "--disable-component-update",
     "--disable-sync",
 )
+POLL_MS = 50
 FAKE_MICROPHONE = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")
 """A microphone that beeps, and nobody to ask for it."""
 
@@ -95,6 +99,62 @@ def chromium(
 def wait_until(page: Page, condition: str, timeout_ms: float = 30_000) -> None:
     """Wait until a JavaScript expression, which may be a promise, is truthy in the page.
 
-    As a function, because the page's policy forbids the eval that a bare expression needs.
+    Not by wait_for_function: it takes a promise itself for truthy. As a function, because the page's policy
+    forbids the eval that a bare expression needs.
     """
-    page.wait_for_function(f"async () => ({condition})", timeout=timeout_ms)
+    deadline_s = time.monotonic() + timeout_ms / 1_000
+    while not page.evaluate(f"async () => ({condition})"):
+        if time.monotonic() > deadline_s:
+            text = page.evaluate("() => document.body.innerText")
+            raise AssertionError(
+                f"{timeout_ms} ms passed without {condition}; the page says:\n{text}"
+            )
+        page.wait_for_timeout(POLL_MS)
+
+
+class ChromiumTab:
+    """A tab with the methods of bidi.Tab, for tests that are coroutines."""
+
+    def __init__(self, page: AsyncPage) -> None:
+        self._page = page
+
+    async def goto(self, url: str) -> None:
+        """Open a page and wait until it is loaded."""
+        await self._page.goto(url)
+
+    async def evaluate(self, expression: str) -> Any:
+        """The JSON value of a JavaScript expression, which may be a promise."""
+        return await self._page.evaluate(f"async () => (await ({expression})) ?? null")
+
+    async def wait_for(self, expression: str, timeout_s: float = 30.0) -> Any:
+        """Wait until an expression is truthy and return it."""
+        deadline_s = time.monotonic() + timeout_s
+        while not (value := await self.evaluate(expression)):
+            if time.monotonic() > deadline_s:
+                text = await self.evaluate("document.body.innerText")
+                raise AssertionError(
+                    f"{timeout_s} s passed without {expression}; the page says:\n{text}"
+                )
+            await asyncio.sleep(POLL_MS / 1_000)
+        return value
+
+    async def another(self) -> ChromiumTab:
+        """A second tab of the same browser."""
+        return ChromiumTab(await self._page.context.new_page())
+
+
+@asynccontextmanager
+async def async_chromium(*flags: str) -> AsyncIterator[ChromiumTab]:
+    """A headless Chromium with a microphone that beeps, and one tab of it."""
+    from playwright.async_api import async_playwright
+
+    async with async_playwright() as running:
+        browser = await running.chromium.launch(
+            executable_path=chromium_path(),
+            args=[*_QUIET, *FAKE_MICROPHONE, "--autoplay-policy=no-user-gesture-required", *flags],
+            headless=True,
+        )
+        try:
+            yield ChromiumTab(await (await browser.new_context()).new_page())
+        finally:
+            await browser.close()

@@ -10,6 +10,7 @@ import asyncio
 import base64
 import json
 import math
+import socket
 from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -68,6 +69,7 @@ class Connection:
 
 
 Script = Callable[[Connection], Awaitable[None]]
+Reaction = Callable[[Event], Awaitable[None]]
 
 
 async def _nothing(_connection: Connection) -> None:
@@ -80,6 +82,8 @@ class RealtimeServer:
 
     script: Script = _nothing
     """Runs once a connection is greeted, beside the listening."""
+    react: Callable[[Connection], Reaction] | None = None
+    """Makes what each connection's events are handed to, sound aside, once they are recorded."""
     status: int = 101
     """Another one refuses the upgrade."""
     url: str = ""
@@ -95,7 +99,7 @@ class RealtimeServer:
         self.connections.append(connection)
         scripted = asyncio.create_task(self._run_script(connection))
         try:
-            await self._listen(connection)
+            await self._listen(connection, self.react and self.react(connection))
         finally:
             connection.closed.set()
             scripted.cancel()
@@ -107,7 +111,7 @@ class RealtimeServer:
             await connection.send("session.created", session={"id": "sess_1", "type": "realtime"})
             await self.script(connection)
 
-    async def _listen(self, connection: Connection) -> None:
+    async def _listen(self, connection: Connection, react: Reaction | None) -> None:
         async for message in connection.websocket:
             if message.type is not WSMsgType.TEXT:
                 continue
@@ -118,18 +122,33 @@ class RealtimeServer:
             connection.events.append(event)
             if event["type"] == "session.update" and connection.acknowledges:
                 await connection.send("session.updated", session=event["session"])
+            if react is not None:
+                await react(event)
+
+    def app(self) -> web.Application:
+        """The HTTP side."""
+        app = web.Application()
+        app.router.add_get("/v1/realtime", self.serve)
+        return app
 
 
 @asynccontextmanager
-async def realtime_server() -> AsyncIterator[RealtimeServer]:
-    """A server on a free port of loopback."""
+async def realtime_server(
+    *, receive_buffer_bytes: int | None = None
+) -> AsyncIterator[RealtimeServer]:
+    """A server on a free port of loopback.
+
+    `receive_buffer_bytes` bounds the kernel's buffer, which else grows to megabytes and hides what is not read.
+    """
     server = RealtimeServer()
-    app = web.Application()
-    app.router.add_get("/v1/realtime", server.serve)
-    runner = web.AppRunner(app, shutdown_timeout=0.2)
+    runner = web.AppRunner(server.app(), shutdown_timeout=0.2)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    host, port = runner.addresses[0][:2]
+    listener = socket.socket()
+    if receive_buffer_bytes is not None:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+    listener.bind(("127.0.0.1", 0))
+    await web.SockSite(runner, listener, backlog=512).start()
+    host, port = listener.getsockname()
     server.url = f"ws://{host}:{port}/v1/realtime"
     try:
         yield server

@@ -1,4 +1,5 @@
 // The stock SDK, unchanged, with what the test needs to ask it from outside.
+import "./session.js";
 import { OpenAIRealtimeWebRTC } from "@openai/agents-realtime";
 
 globalThis.sdk = {
