@@ -23,7 +23,7 @@ from transceiver.offer import Fingerprint
 
 TIMEOUT_S = 10.0
 _IDENTITY = Identity.generate()
-_OFFER = re.sub(
+OFFER = re.sub(
     r"fingerprint:sha-256 \S+", f"fingerprint:sha-256 {_IDENTITY.fingerprint_sha256}", CHROMIUM
 )
 
@@ -35,17 +35,19 @@ class RawCall(asyncio.DatagramProtocol):
         self.timeline_s = timeline_s
         self.events: list[dict[str, Any]] = []
         self.heard = asyncio.Event()
+        self.location = ""
         self._ufrag = _field(answer, "a=ice-ufrag:")
         self._pwd = _field(answer, "a=ice-pwd:").encode()
         fingerprint = Fingerprint("sha-256", _field(answer, "a=fingerprint:sha-256 "))
         self._dtls = Dtls(_IDENTITY, "server", [fingerprint], self._send)
         self._sctp: Sctp | None = None
         self._transport: asyncio.DatagramTransport | None = None
+        self._arrived = asyncio.Event()
 
     def connection_made(self, transport: asyncio.DatagramTransport) -> None:  # type: ignore[override]
         self._transport = transport
         self._dtls.begin(time.monotonic())
-        name = f"{self._ufrag}:{_field(_OFFER, 'a=ice-ufrag:')}".encode()
+        name = f"{self._ufrag}:{_field(OFFER, 'a=ice-ufrag:')}".encode()
         attributes = [
             (stun.USERNAME, name),
             (stun.ICE_CONTROLLING, bytes(8)),
@@ -70,6 +72,11 @@ class RawCall(asyncio.DatagramProtocol):
                 self._sctp.negotiate_channel()
                 self._sctp.begin(5_000, 65_536)
 
+    def send_event(self, event: dict[str, Any]) -> None:
+        """Sends one event to the server."""
+        assert self._sctp is not None
+        self._sctp.send_text(json.dumps(event))
+
     def close(self) -> None:
         """Says close_notify and closes the socket."""
         if self._sctp is not None:
@@ -86,6 +93,17 @@ class RawCall(asyncio.DatagramProtocol):
         self._mark("event")
         self.events.append(json.loads(text))
         self.heard.set()
+        self._arrived.set()
+
+    async def event(self, kind: str, since: int = 0) -> dict[str, Any]:
+        """The first event of this type, from the `since`-th event on, once it is there."""
+        async with asyncio.timeout(TIMEOUT_S):
+            while True:
+                for event in self.events[since:]:
+                    if event["type"] == kind:
+                        return event
+                self._arrived.clear()
+                await self._arrived.wait()
 
     def _mark(self, stage: str) -> None:
         self.timeline_s.setdefault(stage, time.monotonic())
@@ -94,7 +112,7 @@ class RawCall(asyncio.DatagramProtocol):
 async def raw_call(http: aiohttp.ClientSession) -> RawCall:
     """Places one call and returns when its first event is there."""
     timeline_s = {"offer": time.monotonic()}
-    status, answer, _ = await post_offer(http, _OFFER, path="/v1/realtime/calls?dcid=0")
+    status, answer, _ = await post_offer(http, OFFER, path="/v1/realtime/calls?dcid=0")
     assert status == 201, answer
     timeline_s["answer"] = time.monotonic()
     found = re.search(r"a=candidate:1 1 udp \d+ (\S+) (\d+) typ host", answer)
