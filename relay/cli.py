@@ -6,6 +6,7 @@
 3. What only one command needs is imported when that command runs.
 """
 
+import math
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,6 +27,19 @@ LIMIT_NAMES = (
 """As the data plane knows them (relay._dataplane.LIMITS), which is not imported for a help text."""
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+class Number(click.FloatRange):
+    """A range of numbers; `nan`, which compares false with both ends, is none."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """See click.ParamType.convert."""
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return number
 
 
 class OneLineGroup(click.Group):
@@ -162,7 +176,7 @@ def keygen(key_id: int) -> None:
 @option(
     "--idle-timeout",
     "Seconds after which a flow ends whose owners are silent.",
-    type=click.FloatRange(1, 86400),
+    type=Number(1, 86400),
     default=60,
     show_default=True,
 )
@@ -205,7 +219,7 @@ def keygen(key_id: int) -> None:
 @option(
     "--drain-timeout",
     "Seconds to go on forwarding after SIGTERM.",
-    type=click.FloatRange(0, 86400),
+    type=Number(0, 86400),
     default=30,
     show_default=True,
 )
@@ -326,14 +340,14 @@ def _serve_config(
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(0, min_open=True),
+    type=Number(0, min_open=True),
     default=5.0,
     show_default=True,
     help="How long each lasts.",
 )
 @click.option(
     "--max-loss",
-    type=click.FloatRange(0, 100),
+    type=Number(0, 100),
     default=5.0,
     show_default=True,
     help="Per cent of packets, either way, that may be lost.",

@@ -23,7 +23,7 @@ from .backends.base import Backend, Event
 from .backends.journal import merge
 from .backends.policy import restrict
 from .board import Board, Serving
-from .body import read_bounded, read_json, read_offer_body
+from .body import read_bounded, read_json_body, read_offer_body
 from .callid import CallIds, Owner
 from .calls import Calls
 from .errors import RequestError
@@ -203,7 +203,7 @@ class _Signaling:
     async def client_secret(self, request: web.Request) -> web.Response:
         """POST …/client_secrets: a sealed `ek_` token for a browser."""
         principal = self._principal(request)
-        body = await read_json(request, 2 * SESSION_MAX_BYTES)
+        body = await read_json_body(request, 2 * SESSION_MAX_BYTES)
         made = self._parts.auth.make_client_secret(principal, body, time.time())
         return web.json_response(made, headers={"Cache-Control": "no-store"})
 

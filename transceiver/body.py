@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from email.message import Message
 
@@ -17,6 +16,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from .backends.base import Event
 from .errors import OfferError, RequestError
+from .nesting import read_json
 from .offer import MAX_OFFER_BYTES
 
 MAX_SESSION_BYTES = 262_144
@@ -26,7 +26,7 @@ BODY_TIMEOUT_S = 5.0
 
 _PART_NAME = re.compile(rb'(?i)\r\ncontent-disposition:[^\r\n]*?[; ]name="?([a-z_]{1,32})"?')
 _PART_ENCODING = re.compile(
-    rb"(?i)\r\ncontent-(?:transfer-)?encoding: *(?!identity|binary|8bit|7bit)"
+    rb"(?i)\r\ncontent-(?:transfer-)?encoding:(?! *(?:identity|binary|8bit|7bit))"
 )
 
 
@@ -75,7 +75,7 @@ async def read_bounded(request: web.Request, limit_bytes: int) -> bytes:
     return bytes(body)
 
 
-async def read_json(request: web.Request, limit_bytes: int) -> Event:
+async def read_json_body(request: web.Request, limit_bytes: int) -> Event:
     """A JSON object, or an empty one for an empty body. Raises RequestError."""
     body = await read_bounded(request, limit_bytes)
     return _json(body, "The body") if body else {}
@@ -101,7 +101,10 @@ def _split_form(content_type: str, body: bytes) -> dict[str, bytes]:
     """The parts of a multipart form by name (RFC 7578), in one pass over the body."""
     header = Message()
     header["Content-Type"] = content_type
-    boundary = header.get_boundary()
+    try:
+        boundary = header.get_boundary()
+    except (LookupError, ValueError):  # an RFC 2231 charset or encoding that is none
+        boundary = None
     if not boundary:
         raise _invalid_form("has no boundary")
     delimiter = b"\r\n--" + boundary.encode("latin-1", "replace")
@@ -133,8 +136,8 @@ def _decode(raw: bytes) -> str:
 
 def _json(raw: bytes, what: str) -> Event:
     try:
-        value = json.loads(raw)
-    except (ValueError, RecursionError):
+        value = read_json(raw)
+    except ValueError:
         raise RequestError(400, "invalid_json", f"{what} is not JSON.") from None
     if not isinstance(value, dict):
         raise RequestError(400, "invalid_json", f"{what} is not a JSON object.")

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import tomllib
 from collections.abc import Sequence
@@ -22,6 +23,19 @@ from .limits import Span
 from .pool import Pool
 
 _REPEATABLE = ("ingress", "allow_relay", "ipv6_prefix", "backend", "backend_header")
+
+
+class Number(click.FloatRange):
+    """A range of numbers; `nan`, which compares false with both ends, is none."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """See click.ParamType.convert."""
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return number
 
 
 class _OneLine(click.Group):
@@ -185,13 +199,13 @@ def _load_file(context: click.Context, _parameter: click.Parameter, value: str |
 )
 @click.option(
     "--max-call-seconds",
-    type=click.FloatRange(0, min_open=True),
+    type=Number(0, min_open=True),
     metavar="S",
     help="The longest call; the client is told a minute before.",
 )
 @click.option(
     "--idle-seconds",
-    type=click.FloatRange(0, min_open=True),
+    type=Number(0, min_open=True),
     metavar="S",
     help="A call without an event of either side for so long ends.",
 )
@@ -217,7 +231,7 @@ def _load_file(context: click.Context, _parameter: click.Parameter, value: str |
     "--drain-timeout",
     default=30.0,
     show_default=True,
-    type=click.FloatRange(0),
+    type=Number(0),
     metavar="S",
     help="How long calls may go on after SIGTERM.",
 )

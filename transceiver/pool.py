@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import resource
 import secrets
 import shutil
 import signal
@@ -79,6 +80,7 @@ class Pool:
         """Serves until a signal; returns the exit status. Raises ConfigError when an address
         cannot be bound.
         """
+        _raise_descriptor_limit()
         with contextlib.ExitStack() as owned:
             reserved = owned.enter_context(self._reserve_http())
             peers = [owned.enter_context(peer) for peer in self._open_peers()]
@@ -306,3 +308,10 @@ def _make_run_dir() -> Path:
         os.rmdir(made)
         made = tempfile.mkdtemp(prefix="transceiver-", dir="/tmp")
     return Path(made)
+
+
+def _raise_descriptor_limit() -> None:
+    """Each client of HTTP and each backend is a descriptor: use as many as allowed."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -29,7 +29,7 @@ from .app import AppParts, make_internal_app, make_public_app
 from .auth import Authenticator
 from .backends.base import Backend
 from .backends.echo import EchoBackend
-from .backends.link import LinkConfig
+from .backends.link import LinkConfig, refuse_redirects
 from .backends.loopback import LoopbackBackend
 from .backends.realtime import RealtimeBackend, RealtimeConfig
 from .board import Board, Serving
@@ -113,7 +113,7 @@ class _Worker:
             direct=config.direct,
         )
         recorder = None if config.record_dir is None else Recorder(config.record_dir)
-        http = aiohttp.ClientSession(auto_decompress=False)
+        http = aiohttp.ClientSession(auto_decompress=False, trace_configs=[refuse_redirects()])
         calls, parts = self._make_parts(engine, http, recorder)
         runners = await self._listen(parts)
         engine.start(loop)

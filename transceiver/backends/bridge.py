@@ -15,12 +15,12 @@
 from __future__ import annotations
 
 import base64
-import json
 import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from ..nesting import read_json
 from .acks import (
     NAMED_EVENT_PREFIX,
     OWN_EVENT_PREFIX,
@@ -37,6 +37,8 @@ from .policy import restrict
 from .turns import Turns
 
 CLIENT_EVENT_MAX_BYTES: Final = 256 * 1024
+ODD_SHAPE: Final = (AttributeError, KeyError, TypeError, ValueError)
+"""What reading an event of an unexpected shape raises."""
 BACKEND_EVENT_MAX_BYTES: Final = 16 * 1024 * 1024
 
 
@@ -133,12 +135,19 @@ class Bridge:
                 [error_event("message_too_large", f"Over {CLIENT_EVENT_MAX_BYTES} characters.")]
             )
         try:
-            event = json.loads(message)
-        except (ValueError, RecursionError):
+            event = read_json(message)
+        except ValueError:
             return Outgoing([error_event("invalid_json", "The message is not JSON.")])
         kind = event.get("type") if isinstance(event, dict) else None
         if not isinstance(kind, str):
             return Outgoing([error_event("invalid_event", "An event is an object with a `type`.")])
+        try:
+            return self._act_on_client(kind, event)
+        except ODD_SHAPE:
+            message = f"`{kind[:100]}` is not well formed."
+            return Outgoing([error_event("invalid_event", message, cause=_id_of(event))])
+
+    def _act_on_client(self, kind: str, event: Event) -> Outgoing:
         if kind == "output_audio_buffer.clear":
             return self._interrupt()
         if kind == "session.update":
@@ -149,8 +158,8 @@ class Bridge:
     def from_backend(self, message: str | bytes) -> Outgoing:
         """One message of the backend's WebSocket."""
         try:
-            event = json.loads(message)
-        except (ValueError, RecursionError):
+            event = read_json(message)
+        except ValueError:
             event = None
         if not isinstance(event, dict) or not isinstance(event.get("type"), str):
             self.backend_garbage += 1
@@ -160,8 +169,11 @@ class Bridge:
     def from_model(self, event: Event) -> Outgoing:
         """One event of the backend, read."""
         out = Outgoing()
-        for translated in self._dialect.to_client(event):
-            self._one_from_backend(translated, out)
+        try:
+            for translated in self._dialect.to_client(event):
+                self._one_from_backend(translated, out)
+        except ODD_SHAPE:
+            self.backend_garbage += 1
         return out
 
     def microphone(self, pcm: bytes) -> Event:
@@ -218,8 +230,7 @@ class Bridge:
 
     def _session_update(self, event: Event) -> Outgoing:
         session = event.get("session")
-        cause = event.get("event_id")
-        cause = cause if isinstance(cause, str) else None
+        cause = _id_of(event)
         if not isinstance(session, dict):
             message = "`session.update` needs an object `session`."
             return Outgoing([error_event("invalid_event", message, cause=cause, param="session")])
@@ -398,3 +409,9 @@ def _where(event: Event) -> tuple[str, str, int] | None:
     if not isinstance(response_id, str) or not isinstance(item_id, str):
         return None
     return (response_id, item_id, content_index) if isinstance(content_index, int) else None
+
+
+def _id_of(event: Event) -> str | None:
+    """The id that a client gave its event."""
+    given = event.get("event_id")
+    return given if isinstance(given, str) else None

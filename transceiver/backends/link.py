@@ -7,7 +7,8 @@
    up is gone.
 4. A connection that breaks is made again, with back-off and jitter, for at most `give_up_s`; then `on_gone`, once.
 5. A refused key (401, 403) or a missing address (404) is not tried again.
-6. Neither headers nor the query of the URL are ever logged.
+6. A redirect is not followed: the key would go where it points.
+7. Neither headers nor the query of the URL are ever logged.
 """
 
 from __future__ import annotations
@@ -56,6 +57,21 @@ class LinkConfig:
     def shown(self) -> str:
         """The address without user, password and query."""
         return str(self.url.with_user(None).with_query(None).with_fragment(None))
+
+
+class RedirectedError(aiohttp.ClientError):
+    """The backend sends us elsewhere, where our headers have no business."""
+
+
+def refuse_redirects() -> aiohttp.TraceConfig:
+    """For the client session of links: a redirect ends the request before it is followed."""
+
+    async def refuse(_session: object, _context: object, _params: object) -> None:
+        raise RedirectedError
+
+    trace = aiohttp.TraceConfig()
+    trace.on_request_redirect.append(refuse)
+    return trace
 
 
 class LinkOwner(Protocol):
@@ -160,6 +176,8 @@ class Link:
                     heartbeat=HEARTBEAT_S,
                     timeout=aiohttp.ClientWSTimeout(ws_close=1.0),
                 )
+        except RedirectedError:
+            return "the backend answers with a redirect; configure its final address", True
         except aiohttp.WSServerHandshakeError as error:
             reason = f"the backend refused the connection with status {error.status}"
             return reason, error.status in FINAL_STATUSES

@@ -13,6 +13,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable
 
+from ..nesting import read_json
 from .base import Event, Line, Sound, Tally
 from .bridge import digit_event
 from .policy import restrict
@@ -177,8 +178,8 @@ def _read_event(message: str | bytes) -> Event | None:
     if isinstance(message, bytes) or len(message) > MAX_EVENT_CHARS:
         return None
     try:
-        event = json.loads(message)
-    except (ValueError, RecursionError):
+        event = read_json(message)
+    except ValueError:
         return None
     if not isinstance(event, dict) or not isinstance(event.get("type"), str):
         return None

@@ -620,3 +620,41 @@ def test_a_ga_session_always_says_what_it_is(sink: Sink) -> None:
     assert up["session"]["type"] == "realtime"
     transcription = bridge.from_client(session_update(type="transcription")).to_backend
     assert transcription[0]["session"]["type"] == "transcription"
+
+
+@pytest.mark.parametrize("beta", [False, True])
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"type": "conversation.item.added", "previous_item_id": [1], "item": {"id": "a"}},
+        {"type": "conversation.item.added", "item": {"id": [1]}},
+        {"type": "conversation.item.added", "item": {"id": "a", "role": "assistant", "content": 5}},
+        {"type": "conversation.item.done", "item": {"id": "a", "content": [{"type": []}]}},
+        {"type": "session.updated", "session": {"audio": [1], "voice": "v"}},
+        {"type": "session.updated", "session": {"audio": 3, "voice": "v"}},
+        {"type": "response.done", "response": {"id": [1], "output": 5}},
+        {"type": "error", "error": {"event_id": [1]}},
+    ],
+)
+def test_no_shape_of_a_known_event_raises_either_way(
+    sink: Sink, beta: bool, event: dict[str, Any]
+) -> None:
+    bridge = Bridge(Dialect(beta=beta), sink)
+    greet(bridge)
+    for _ in range(2):
+        bridge.from_backend(json.dumps(event))
+        bridge.from_client(json.dumps(event))
+    bridge.from_client('{"type": "response.create", "item": null, "response": 7}')
+    bridge.from_client('{"type": "conversation.item.create", "item": null}')
+    bridge.from_backend(server("conversation.item.added", item={"id": "b"}))
+    bridge.reconnected()
+
+
+def test_deep_nesting_is_garbage_on_either_side(bridge: Bridge) -> None:
+    for depth in (101, 900, 960, 999, 5_000):
+        text = '{"type":"x","a":' + "[" * depth + "]" * depth + "}"
+        assert bridge.from_client(text).to_client[0]["error"]["code"] == "invalid_json"
+        assert bridge.from_backend(text).to_client == []
+    assert bridge.backend_garbage == 5
+    fine = '{"type":"x","a":' + "[" * 90 + "]" * 90 + ',"b":[' + "[]," * 200 + "[]]}"
+    assert bridge.from_backend(fine).to_client

@@ -14,7 +14,7 @@ from aiohttp import web
 from yarl import URL
 
 from transceiver.backends import link as link_module
-from transceiver.backends.link import Link, LinkConfig
+from transceiver.backends.link import Link, LinkConfig, refuse_redirects
 
 Handler = Callable[[web.WebSocketResponse, int], Awaitable[None]]
 
@@ -74,7 +74,7 @@ async def backend(handler: Handler, status: int = 101) -> Any:
 
 @asynccontextmanager
 async def linked(url: URL, owner: Owner, **config: Any) -> Any:
-    async with aiohttp.ClientSession() as http:
+    async with aiohttp.ClientSession(trace_configs=[refuse_redirects()]) as http:
         link = Link(LinkConfig(url, **config), http, owner)
         task = asyncio.create_task(link.run())
         try:
@@ -256,3 +256,27 @@ def test_nothing_secret_is_shown() -> None:
     config = LinkConfig(URL("wss://user:pw@host/v1?key=k"), {"Authorization": "Bearer s3cret"})
     assert config.shown == "wss://host/v1"
     assert "s3cret" not in repr(config)
+
+
+def test_a_redirect_is_refused_and_the_headers_stay_here() -> None:
+    async def scenario() -> None:
+        caught: list[str] = []
+
+        async def redirect(request: web.Request) -> web.StreamResponse:
+            caught.append(request.path)
+            raise web.HTTPFound("/elsewhere")
+
+        app = web.Application()
+        app.router.add_get("/{name}", redirect)
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        host, port = runner.addresses[0]
+        owner = Owner()
+        async with linked(URL(f"ws://{host}:{port}/first"), owner):
+            await until(lambda: owner.gone)
+        assert "redirect" in owner.gone[0]
+        assert caught == ["/first"]
+        await runner.cleanup()
+
+    run(scenario())

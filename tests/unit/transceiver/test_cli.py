@@ -131,6 +131,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"api_keys": "/nonexistent"}, "/nonexistent"),
     ({"auth_secret": "/nonexistent"}, "/nonexistent"),
     ({"max_call_seconds": "0"}, "--max-call-seconds"),
+    ({"max_call_seconds": "nan"}, "--max-call-seconds"),
+    ({"drain_timeout": "nan"}, "--drain-timeout"),
     ({"idle_seconds": "-1"}, "--idle-seconds"),
     ({"tls_cert": "cert.pem"}, "--tls-key"),
     ({"tls_cert": "/nonexistent", "tls_key": "/nonexistent"}, "--tls-cert"),
