@@ -196,12 +196,15 @@ def test_mute_sends_silence(page: Page, demo: Demo) -> None:
 def test_every_control_is_reached_by_keyboard(page: Page, demo: Demo) -> None:
     page.goto(demo.url)
     reached = []
-    for _ in range(3):
+    for _ in range(5):
         page.keyboard.press("Tab")
         reached.append(
-            page.evaluate("document.activeElement.id || document.activeElement.className")
+            page.evaluate(
+                "document.activeElement.id || document.activeElement.className"
+                " || document.activeElement.parentElement.id"
+            )
         )
-    assert reached == ["talk", "tone", "log-frame"]
+    assert reached == ["talk", "tone", "settings", "turns-frame", "log-frame"]
     page.focus("#tone")
     page.keyboard.press("Enter")
     wait_until(page, "document.body.dataset.state === 'connected'")
@@ -217,6 +220,8 @@ def test_nothing_overflows_on_a_phone(browser: Browser, demo: Demo, scheme: Sche
     )
     page = context.new_page()
     page.goto(demo.url)
+    page.tap("#settings summary")
+    page.select_option("#backend", "echo")
     page.tap("#tone")
     wait_until(page, "document.body.dataset.state === 'connected'")
     wait_until(page, "voiceRelay.sample?.remote && document.querySelector('.entry.in')")
@@ -228,7 +233,7 @@ def test_nothing_overflows_on_a_phone(browser: Browser, demo: Demo, scheme: Sche
     assert wide == []
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     small = page.evaluate(
-        "[...document.querySelectorAll('button')].filter((node) => node.checkVisibility()"
+        "[...document.querySelectorAll('button, select, #settings summary, .field > input, .taking')].filter((node) => node.checkVisibility()"
         " && node.getBoundingClientRect().height < 44).map((node) => node.id)"
     )
     assert small == []
@@ -254,14 +259,18 @@ def test_meets_wcag(browser: Browser, demo: Demo, scheme: Scheme) -> None:
     context = browser.new_context(color_scheme=scheme, reduced_motion="reduce")
     page = context.new_page()
     page.goto(demo.url)
+    page.click("#settings summary")
+    page.select_option("#backend", "echo")
     page.evaluate(axe)
     rules = "{runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa', 'wcag22aa', 'best-practice']}"
     violations = (
-        f"axe.run(document, {rules}).then((found) => found.violations.map((one) => one.id))"
+        f"axe.run(document, {rules}).then((found) => found.violations.map("
+        "(one) => [one.id, one.nodes.map((node) => node.failureSummary + node.html)]))"
     )
     assert page.evaluate(violations) == []
     page.click("#tone")
     wait_until(page, "document.body.dataset.state === 'connected'")
-    wait_until(page, "document.querySelector('.entry.in')")
+    wait_until(page, "document.querySelector('.turn.cut')")
+    page.check("#push-to-talk")
     assert page.evaluate(violations) == []
     context.close()

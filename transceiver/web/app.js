@@ -7,7 +7,9 @@
 
 import { Attempt } from "./attempt.js";
 import * as notices from "./notices.js";
+import { Settings } from "./settings.js";
 import { loadConfig } from "./signaling.js";
+import { TalkKey } from "./talkkey.js";
 import { Views } from "./views.js";
 import { duration } from "./words.js";
 
@@ -29,6 +31,8 @@ let config = { calls_url: DEFAULT_CALLS_URL };
 let audio = null;
 let running = null;
 let latest = null;
+const settings = new Settings(byId);
+const talkKey = new TalkKey(byId("hold"), () => running);
 
 /** What an attempt may do to the page. */
 const page = {
@@ -39,7 +43,9 @@ const page = {
     byId("talk").textContent = !live ? "Talk" : state === "connected" || state === "interrupted" ? "Hang up" : "Cancel";
     byId("talk").classList.toggle("danger", live);
     byId("tone").hidden = live;
-    byId("mute").hidden = !live || state === "asking";
+    byId("mute").hidden = !live || state === "asking" || settings.pushToTalk;
+    byId("hold").hidden = !live || !settings.pushToTalk;
+    for (const name of ["backend", "microphone"]) byId(name).disabled = live;
   },
   notice(notice) {
     notices.showNotice(byId("notice"), notice);
@@ -49,6 +55,7 @@ const page = {
   },
   over(attempt) {
     if (running === attempt) running = null;
+    talkKey.reset();
     showMuted(false);
   },
   isCurrent(attempt) {
@@ -62,7 +69,7 @@ function begin(kind) {
   page.notice(null);
   page.hint(notices.HINTS[kind]);
   byId("meter-out-name").textContent = kind === "tone" ? "Tone" : "You";
-  running = new Attempt(page, views, audio);
+  running = new Attempt(page, views, audio, settings);
   latest = running;
   globalThis.voiceRelay = latest;
   running.run(kind, config.calls_url, byId("speaker"));
@@ -84,7 +91,19 @@ function wire() {
     running?.source?.setMuted(muted);
     showMuted(muted);
   });
+  settings.addEventListener("change", ({ detail: { what } }) => onSetting(what));
   addEventListener("pagehide", () => running?.call?.hangUp("page"));
+}
+
+function onSetting(what) {
+  if (what === "backend") views.backend(settings.backend, config.version, notices.backendWords(settings.backend));
+  if (what === "session" || what === "taking") running?.applySettings();
+  if (what === "taking") {
+    talkKey.reset();
+    showMuted(false);
+    page.state(document.body.dataset.state);
+  }
+  if (what === "speaker") byId("speaker").setSinkId?.(settings.loudspeaker).catch(() => {});
 }
 
 async function configure() {
@@ -93,7 +112,8 @@ async function configure() {
   } catch (error) {
     page.notice(notices.noConfigNotice(error));
   }
-  views.config(config);
+  settings.offer(config);
+  settings.listDevices();
 }
 
 wire();

@@ -7,6 +7,7 @@
  */
 
 import { Call } from "./call.js";
+import { Conversation } from "./conversation.js";
 import { FLOOR_DB, Tap } from "./levels.js";
 import * as notices from "./notices.js";
 import { Sampler } from "./sampler.js";
@@ -21,6 +22,7 @@ export class Attempt {
   #page;
   #views;
   #audio;
+  #settings;
   #taps = {};
   #timer = null;
   #sampler = new Sampler();
@@ -29,14 +31,32 @@ export class Attempt {
 
   source = null;
   call = null;
+  conversation = null;
   /** What sampler.js read last, and the levels drawn last: {outDb, backDb}. */
   sample = null;
   levels = null;
 
-  constructor(page, views, audio) {
+  constructor(page, views, audio, settings) {
     this.#page = page;
     this.#views = views;
     this.#audio = audio;
+    this.#settings = settings;
+    this.conversation = new Conversation(
+      (turn) => views.turn(turn),
+      (floor) => views.floor(floor),
+    );
+  }
+
+  /** Sends an event to the server; nothing without a call. */
+  send(event) {
+    this.call?.send(event);
+  }
+
+  /** What the visitor chose has changed, or the session has just begun. */
+  applySettings() {
+    const update = this.#settings.sessionUpdate();
+    if (update) this.send(update);
+    this.source?.setMuted(this.#settings.pushToTalk);
   }
 
   /** `kind` is "microphone" or "tone". */
@@ -45,7 +65,7 @@ export class Attempt {
     this.#page.state(kind === "microphone" ? "asking" : "offering");
     const sound = this.#startSound();
     try {
-      const source = await (kind === "microphone" ? openMicrophone() : this.#openTone(sound));
+      const source = await (kind === "microphone" ? openMicrophone(this.#settings.microphone) : this.#openTone(sound));
       if (this.#over) return source.stop();
       this.source = source;
     } catch (error) {
@@ -55,6 +75,7 @@ export class Attempt {
       this.#page.notice(notices.sourceNotice(error));
       return;
     }
+    this.#settings.listDevices();
     this.#taps.out = new Tap(this.#audio, this.source.stream);
     this.#draw();
     sound.then((running) => running || this.#over || this.#page.hint(notices.NO_METERS));
@@ -82,7 +103,7 @@ export class Attempt {
   }
 
   async #place(callsUrl, speaker) {
-    const call = new Call(callsUrl, this.source);
+    const call = new Call(callsUrl, this.source, this.#settings.otherBackend);
     this.call = call;
     this.#page.state("offering");
     call.addEventListener("state", ({ detail }) => this.#onState(detail.state));
@@ -90,7 +111,7 @@ export class Attempt {
       this.#views.mark(name, ms, name === "offer" ? `made in ${milliseconds(call.offerMs)} ms` : null);
     });
     call.addEventListener("sound", ({ detail }) => this.#play(detail.stream, speaker));
-    call.addEventListener("message", ({ detail }) => this.#views.message(detail));
+    call.addEventListener("message", ({ detail }) => this.#onMessage(detail));
     call.addEventListener("server", ({ detail }) => this.#views.server(detail));
     call.addEventListener("end", ({ detail }) => this.#onEnd(detail, speaker));
     try {
@@ -107,6 +128,20 @@ export class Attempt {
     this.#connectedAt = performance.now();
     this.#takeSample();
     this.#timer = setInterval(() => this.#takeSample(), SAMPLE_MS);
+  }
+
+  #onMessage(message) {
+    this.#views.message(message);
+    if (message.direction !== "in") return;
+    let event;
+    try {
+      event = JSON.parse(message.data);
+    } catch {
+      return;
+    }
+    if (event?.type === "session.created" || event?.type === "session.updated") this.#settings.learn(event.session);
+    if (event?.type === "session.created") this.applySettings();
+    this.conversation.take(event ?? {});
   }
 
   async #onEnd({ cause, detail }, speaker) {
@@ -128,6 +163,7 @@ export class Attempt {
 
   async #play(stream, speaker) {
     speaker.srcObject = stream;
+    if (this.#settings.loudspeaker) speaker.setSinkId(this.#settings.loudspeaker).catch(() => {});
     this.#taps.back?.close();
     this.#taps.back = new Tap(this.#audio, stream);
     try {
@@ -164,6 +200,7 @@ export class Attempt {
     this.#taps.out?.close();
     this.#taps.back?.close();
     this.#views.silence();
+    this.#views.floor(null);
     this.#page.over(this);
   }
 }

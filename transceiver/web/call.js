@@ -37,9 +37,10 @@ export class Call extends EventTarget {
   /** The server's latest statistics, null until the first came. */
   server = null;
 
-  constructor(callsUrl, source) {
+  constructor(callsUrl, source, backend = null) {
     super();
     this.callsUrl = callsUrl;
+    this.backend = backend;
     this.source = source;
   }
 
@@ -62,6 +63,14 @@ export class Call extends EventTarget {
     this.#end(cause);
   }
 
+  /** Sends an event; without an open channel it is dropped. */
+  send(event) {
+    if (this.#channel?.readyState !== "open") return;
+    const data = JSON.stringify(event);
+    this.#channel.send(data);
+    this.#emit("message", { direction: "out", data, ms: this.elapsedMs() });
+  }
+
   /** The local clock's reading, for log lines. */
   elapsedMs() {
     return this.#offeredAt ? performance.now() - this.#offeredAt : 0;
@@ -81,7 +90,7 @@ export class Call extends EventTarget {
     this.offerMs = this.#offeredAt - began;
     this.#mark("offer", 0);
     const [placed] = await Promise.all([
-      placeCall(this.callsUrl, offer.sdp),
+      placeCall(this.callsUrl, offer.sdp, this.backend),
       pc.setLocalDescription(offer),
     ]);
     this.url = placed.url;

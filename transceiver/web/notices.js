@@ -12,6 +12,19 @@ export const HINTS = {
   microphone: "Headphones are best: through loudspeakers, your browser takes the echo out again.",
   tone: "A melody goes into the call. What you hear is what came back.",
 };
+/** The page's title and its empty conversation, by backend. */
+export function backendWords(name) {
+  if (name === "loopback") {
+    return {
+      title: "Say something. Hear it come back.",
+      empty: "This backend only sends your sound back: nobody takes turns, so there is nothing to write down.",
+    };
+  }
+  if (name === "echo") {
+    return { title: "Say something. Hear it come back.", empty: "Speak, then pause: what you said comes back. Speak over it to interrupt." };
+  }
+  return { title: "Say something. Hear an answer.", empty: "What you and the model say appears here. Speak over it to interrupt." };
+}
 export const NO_METERS = "The meters stay still: the browser's sound output does not start. The call itself needs none.";
 
 const SOURCES = {

@@ -2,7 +2,8 @@
  * What getStats says, once a second, as rates and ratios of that second.
  *
  * 1. Any figure a browser does not report is null, never 0.
- * 2. Counters are compared with the sample before; a first sample has no rates.
+ * 2. Silence where nothing was sent, as between two turns, is not concealed sound.
+ * 3. Counters are compared with the sample before; a first sample has no rates.
  */
 
 /** Round-trip time and loss towards the server fall back to what the server measured: browsers learn them from RTCP. */
@@ -68,7 +69,7 @@ function countersOf(reports) {
     jitter: inbound.jitter ?? null,
     bufferDelay: inbound.jitterBufferDelay ?? null,
     bufferEmitted: inbound.jitterBufferEmittedCount ?? null,
-    concealedSamples: inbound.concealedSamples ?? null,
+    concealedSamples: inbound.concealedSamples === undefined ? null : inbound.concealedSamples - (inbound.silentConcealedSamples ?? 0),
     totalSamples: inbound.totalSamplesReceived ?? null,
     remoteRtt: remote.roundTripTime ?? null,
     lossUp: remote.fractionLost ?? null,

@@ -27,24 +27,26 @@ export async function loadConfig() {
 }
 
 /**
- * Posts the offer and returns {answer, url, id, serverMs}.
+ * Posts the offer and returns {answer, url, id, serverMs}; `backend` is a name of the configuration, or null.
  *
  * `url` is the call's own address for hang-up and statistics (null when the server named none), `serverMs` what the
  * server says it spent (Server-Timing), else null.
  */
-export async function placeCall(callsUrl, offer) {
-  const response = await request(callsUrl, {
+export async function placeCall(callsUrl, offer, backend = null) {
+  const url = new URL(callsUrl, location.href);
+  if (backend) url.searchParams.set("backend", backend);
+  const response = await request(url, {
     method: "POST",
     headers: { "Content-Type": "application/sdp", Accept: "application/sdp" },
     body: offer,
     signal: AbortSignal.timeout(ANSWER_TIMEOUT_MS),
   });
-  const location = response.headers.get("Location");
-  const url = location ? new URL(location, response.url).href : null;
+  const place = response.headers.get("Location");
+  const callUrl = place ? new URL(place, response.url).href : null;
   return {
     answer: await response.text(),
-    url,
-    id: url ? url.split("/").pop() : null,
+    url: callUrl,
+    id: callUrl ? callUrl.split("/").pop() : null,
     serverMs: serverTiming(response.headers.get("Server-Timing")),
   };
 }

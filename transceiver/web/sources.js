@@ -25,12 +25,14 @@ const CODES = {
   AbortError: "busy",
 };
 
-export async function openMicrophone() {
+/** `deviceId` is one of enumerateDevices, or empty for the system's choice. */
+export async function openMicrophone(deviceId = "") {
   if (!globalThis.isSecureContext) throw new SourceError("insecure");
   if (!navigator.mediaDevices?.getUserMedia) throw new SourceError("unsupported");
   let stream;
   try {
-    stream = await navigator.mediaDevices.getUserMedia({ audio: SOUND, video: false });
+    const device = deviceId ? { deviceId: { exact: deviceId } } : {};
+    stream = await navigator.mediaDevices.getUserMedia({ audio: { ...SOUND, ...device }, video: false });
   } catch (error) {
     throw new SourceError(CODES[error.name] ?? "failed", error);
   }

@@ -2,11 +2,14 @@
  * The connection's timeline: one row a moment, a bar from the moment before it, the browser's and the server's clock.
  *
  * 1. Both columns count from the offer: the browser from making it, the server from receiving it.
- * 2. Rows stay in the protocol's order, whatever order the moments happened in.
+ * 2. Bars share one scale, but for a last one that lies far behind the others.
+ * 3. Rows stay in the protocol's order, whatever order the moments happened in.
  */
 
 import { MOMENTS } from "./call.js";
 import { milliseconds } from "./words.js";
+
+const OFF_SCALE = 3;
 
 const ROWS = {
   offer: ["Offer", "made by the browser"],
@@ -78,15 +81,22 @@ export class Timeline {
 
   #drawBars() {
     const reached = Object.entries(this.#marks).sort((a, b) => a[1] - b[1]);
-    const end = Math.max(1, reached[reached.length - 1][1]);
+    const end = Math.max(1, scaleOf(reached.map(([, ms]) => ms)));
     let before = 0;
     for (const [name, ms] of reached) {
       const { bar } = this.#rows.get(name);
       bar.style.setProperty("--from", (before / end).toFixed(4));
-      bar.style.setProperty("--to", (ms / end).toFixed(4));
+      bar.style.setProperty("--to", Math.min(1, ms / end).toFixed(4));
       before = ms;
     }
   }
+}
+
+/** Where the bars end. Who takes turns answers long after the connection stands: that bar runs off the scale. */
+function scaleOf(moments) {
+  const last = moments.at(-1);
+  const before = moments.at(-2) ?? 0;
+  return before > 0 && last > OFF_SCALE * before ? before * 1.25 : last;
 }
 
 function numberCell(side) {

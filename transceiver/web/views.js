@@ -11,6 +11,7 @@ import { Meter } from "./levels.js";
 import { Plot } from "./plot.js";
 import { Scope } from "./scope.js";
 import { Timeline } from "./timeline.js";
+import { Turns } from "./turns.js";
 import { duration, milliseconds, percent, rounded } from "./words.js";
 
 const FIGURES = [
@@ -33,6 +34,7 @@ export class Views {
   #back;
   #rtt;
   #loss;
+  #turns;
 
   constructor(byId) {
     this.#byId = byId;
@@ -44,11 +46,12 @@ export class Views {
     this.#back = new Meter(byId("meter-back"));
     this.#rtt = new Plot(byId("plot-rtt"), { series: ["both"], least: 5, format: withMs });
     this.#loss = new Plot(byId("plot-loss"), { series: ["out", "back"], least: 0.02, format: percent });
+    this.#turns = new Turns(byId("turns"), byId("turns-empty"), byId("floor"));
     this.#figures = FIGURES.map(([name]) => addFigure(byId("figures"), name));
   }
 
   clear() {
-    for (const view of [this.#timeline, this.#hops, this.#log, this.#scope, this.#rtt, this.#loss]) view.clear();
+    for (const view of [this.#timeline, this.#hops, this.#log, this.#scope, this.#rtt, this.#loss, this.#turns]) view.clear();
     for (const value of this.#figures) value.textContent = "–";
     this.clock(0);
   }
@@ -58,10 +61,21 @@ export class Views {
     this.#back.clear();
   }
 
-  config({ backends, backend = backends?.[0], version }) {
-    this.#hops.backend(backend ?? null);
-    const facts = [backend && `backend ${backend}`, version && `version ${version}`];
+  /** `words` are those of notices.js for the backend in question. */
+  backend(name, version, words) {
+    this.#hops.backend(name);
+    const facts = [name && `backend ${name}`, version && `version ${version}`];
     this.#byId("facts").textContent = facts.filter(Boolean).join(" · ");
+    this.#byId("call-title").textContent = words.title;
+    this.#turns.empty(words.empty);
+  }
+
+  turn(turn) {
+    this.#turns.show(turn);
+  }
+
+  floor(floor) {
+    this.#turns.floor(floor);
   }
 
   clock(ms) {

@@ -21,6 +21,11 @@ export function rounded(value, unit = "") {
   return value === null || value === undefined ? UNKNOWN : `${Math.round(value)}${unit && ` ${unit}`}`;
 }
 
+/** "1.6 s". */
+export function seconds(ms) {
+  return ms === null || ms === undefined ? UNKNOWN : `${(ms / 1000).toFixed(1)} s`;
+}
+
 export function duration(ms) {
   const seconds = Math.floor(ms / 1000);
   const rest = String(seconds % 60).padStart(2, "0");
