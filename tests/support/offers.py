@@ -8,6 +8,10 @@ _OFFERS = Path(__file__).resolve().parent.parent / "fixtures" / "offers"
 
 CHROMIUM = (_OFFERS / "chromium-156-audio-datachannel.sdp").read_bytes().decode()
 FIREFOX = (_OFFERS / "firefox-esr-153-audio-datachannel.sdp").read_bytes().decode()
+# Written, not recorded: see tests/fixtures/offers/README.md
+SAFARI_IOS_18 = (_OFFERS / "safari-ios-18-shaped.sdp").read_bytes().decode()
+SAFARI_IOS_12 = (_OFFERS / "safari-ios-12-shaped.sdp").read_bytes().decode()
+ANDROID = (_OFFERS / "android-shaped.sdp").read_bytes().decode()
 
 VIDEO = (
     "m=video 9 UDP/TLS/RTP/SAVPF 45 46\r\n"

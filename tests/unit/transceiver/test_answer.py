@@ -8,7 +8,19 @@ import re
 import pytest
 from aiortc.sdp import SessionDescription
 
-from tests.support.offers import CHROMIUM, FIREFOX, STOPPED, VIDEO, changed, join, split, without
+from tests.support.offers import (
+    ANDROID,
+    CHROMIUM,
+    FIREFOX,
+    SAFARI_IOS_12,
+    SAFARI_IOS_18,
+    STOPPED,
+    VIDEO,
+    changed,
+    join,
+    split,
+    without,
+)
 from transceiver.answer import Candidate, Local, write_answer
 from transceiver.offer import read_offer
 
@@ -169,3 +181,20 @@ def test_g711_has_no_channels_and_no_fmtp() -> None:
 
 def test_an_active_client_is_answered_passive() -> None:
     assert "a=setup:passive\r\n" in answer(changed(CHROMIUM, "setup:actpass", "setup:active"))
+
+
+@pytest.mark.parametrize(
+    ("offer", "data"),
+    [(SAFARI_IOS_18, "m=application 3478"), (ANDROID, "m=application 3478"), (SAFARI_IOS_12, "m=application 0 DTLS/SCTP 5000")],
+    ids=["safari-ios-18", "android", "safari-ios-12"],
+)  # fmt: skip
+def test_phones_get_every_section_back_in_their_order(offer: str, data: str) -> None:
+    written = answer(offer)
+    audio, application = sections(written)
+    assert audio.startswith("m=audio 3478 UDP/TLS/RTP/SAVPF 111")
+    assert application.startswith(data)
+    mids = re.findall(r"a=mid:(\S+)", offer)
+    assert re.findall(r"a=mid:(\S+)", written)[0] == mids[0]
+    for unknown in ("renomination", "ILBC", "ISAC", "extmap", "rtcp-fb"):
+        assert unknown not in written
+    SessionDescription.parse(written)

@@ -6,7 +6,19 @@ import time
 
 import pytest
 
-from tests.support.offers import CHROMIUM, FIREFOX, STOPPED, VIDEO, changed, join, split, without
+from tests.support.offers import (
+    ANDROID,
+    CHROMIUM,
+    FIREFOX,
+    SAFARI_IOS_12,
+    SAFARI_IOS_18,
+    STOPPED,
+    VIDEO,
+    changed,
+    join,
+    split,
+    without,
+)
 from transceiver.errors import OfferError
 from transceiver.offer import Codec, Fingerprint, Offer, read_offer
 
@@ -44,6 +56,24 @@ def test_firefox_has_its_fingerprint_and_options_at_session_level() -> None:
     assert offer.codec == Codec("opus", 109, 48_000)
     assert offer.fingerprints[0].value.startswith("58:5B:C0:32")
     assert offer.sections[1].max_message_bytes == 1_073_741_823
+
+
+# Offers shaped like those of phones, which nobody has tried here
+
+
+@pytest.mark.parametrize("text", [SAFARI_IOS_18, ANDROID], ids=["safari-ios-18", "android"])
+def test_phones_of_today_get_sound_and_events(text: str) -> None:
+    offer = read_offer(text)
+    assert (offer.audio, offer.data) == (0, 1)
+    assert (offer.codec.name, offer.codec.payload_type) == ("opus", 111)
+    assert offer.direction == "sendrecv"
+    assert offer.setup == "active"
+
+
+def test_a_data_channel_described_the_old_way_is_left_out() -> None:
+    offer = read_offer(SAFARI_IOS_12)
+    assert (offer.sections[offer.audio].mid, offer.data) == ("audio", None)
+    assert offer.codec.name == "opus"
 
 
 # D01: small legal lines that break parsers
