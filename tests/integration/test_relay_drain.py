@@ -118,7 +118,7 @@ def test_as_process_1_it_drains_and_reaps_strangers(
     first = int(children.read_text())
     # A process of the container whose parent ends: process 1 has to reap it.
     orphan = "import os, time\nif os.fork() == 0: time.sleep(0.3)"
-    enter = ("nsenter", "--pid", "--mount", f"--target={first}")
+    enter = ("nsenter", "--pid", "--mount", "--root", f"--target={first}")
     subprocess.run([*enter, sys.executable, "-c", orphan], check=True)
     time.sleep(1.0)
     zombies = [
