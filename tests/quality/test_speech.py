@@ -31,10 +31,10 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if compiler is None:
         pytest.skip("no C compiler: install gcc")
     made = tmp_path_factory.mktemp("speech") / "speech"
-    parts = ("receive", "jitter", "codec", "g711", "stretch", "rtp")
-    sources = [str(ROOT / "csrc" / "media" / f"{part}.c") for part in parts]
-    command = [compiler, "-std=gnu11", "-O2", f"-I{ROOT / 'csrc'}", "-o", str(made)]
-    libraries = ["-lopus", "-lspeexdsp", "-lm"]
+    csrc = ROOT / "csrc"
+    sources = map(str, [*csrc.glob("media/*.c"), *csrc.glob("wire/*.c")])
+    command = [compiler, "-std=gnu11", "-O2", f"-I{csrc}", "-o", str(made)]
+    libraries = ["-lopus", "-lspeexdsp", "-lcrypto", "-lm", "-lpthread"]
     subprocess.run(
         [*command, str(Path(__file__).with_name("speech.c")), *sources, *libraries], check=True
     )
