@@ -304,6 +304,7 @@ def resident_bytes(process: Process) -> int:
     return found
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 async def test_f13_a_hundred_stalled_backends_cost_two_megabytes_each_and_lag_no_more_after(
     server: Process, model: RealtimeServer, http: aiohttp.ClientSession
