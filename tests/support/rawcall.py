@@ -22,6 +22,7 @@ from transceiver.dtls import Dtls, Identity, Phase, Sctp
 from transceiver.offer import Fingerprint
 
 TIMEOUT_S = 10.0
+RESEND_S = 0.1
 _IDENTITY = Identity.generate()
 OFFER = re.sub(
     r"fingerprint:sha-256 \S+", f"fingerprint:sha-256 {_IDENTITY.fingerprint_sha256}", CHROMIUM
@@ -47,6 +48,18 @@ class RawCall(asyncio.DatagramProtocol):
     def connection_made(self, transport: asyncio.DatagramTransport) -> None:  # type: ignore[override]
         self._transport = transport
         self._dtls.begin(time.monotonic())
+        self._persist()
+
+    def _persist(self) -> None:
+        """Says again what a busy machine may have lost, until the handshake is over."""
+        if self._sctp is not None or self._transport is None:
+            return
+        if "ice" not in self.timeline_s:
+            self._check()
+        self._dtls.poll(time.monotonic())
+        asyncio.get_running_loop().call_later(RESEND_S, self._persist)
+
+    def _check(self) -> None:
         name = f"{self._ufrag}:{_field(OFFER, 'a=ice-ufrag:')}".encode()
         attributes = [
             (stun.USERNAME, name),
