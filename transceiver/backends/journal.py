@@ -60,14 +60,17 @@ class Journal:
             del self._heard[next(iter(self._heard))]
 
     def replay(self) -> list[Event]:
-        """The events that bring a fresh backend session to where this one was."""
-        session = [{"type": "session.update", "session": self.session}] if self.session else []
+        """The events that bring a fresh backend session to where this one was.
+
+        The first is its update, even of nothing: it also carries the audio formats.
+        """
+        session = {"type": "session.update", "session": self.session}
         texts = [
             text
             for name, item in self._items.items()
             if (text := _as_text(item, self._heard.get(name, 1.0))) is not None
         ]
-        return [*session, *({"type": "conversation.item.create", "item": text} for text in texts)]
+        return [session, *({"type": "conversation.item.create", "item": text} for text in texts)]
 
     def _store(self, item: Event, previous_id: Any) -> None:
         item_id = item.get("id")
