@@ -99,10 +99,11 @@ class Caller:
         payload_bytes: int = PAYLOAD_BYTES,
         burst: int = 1,
         nominate_all: bool = True,
+        check_all: bool = True,
     ) -> None:
         """A path from each of the `local` addresses (by default the host's), to the remote of the same
-        index, else to the answer's candidate of its family. `nominate_all` False: only from the first.
-        Packets leave `burst` at a time, at the same rate.
+        index, else to the answer's candidate of its family. `nominate_all` False: only from the first;
+        `check_all` False: the others do not even check before they are told to. Packets leave `burst` at a time, at the same rate.
         """
         self.host = host
         self.transceiver = transceiver
@@ -116,6 +117,8 @@ class Caller:
         """Unanswered checks are repeated as they were."""
         self.sent_s: list[float] = []
         self.heard_s: dict[int, float] = {}
+        self.timeline_s: dict[str, float] = {}
+        """When it was placed, and first had an answer, a checked path (ice), dtls and sound: monotonic."""
         self.foreign = 0
         """SRTP and SRTCP datagrams that were not authentic: somebody else's."""
         self._payload_bytes = payload_bytes
@@ -123,6 +126,7 @@ class Caller:
         self._local = local or ((host.address, 0),)
         self._remotes = remotes
         self._nominate_all = nominate_all
+        self._check_all = check_all
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="caller")
         self._dtls: SrtpDtls
@@ -175,6 +179,7 @@ class Caller:
     # Life
 
     def __enter__(self) -> Caller:
+        self._mark("placed")
         status, answer, self.location = self.host.request(
             self.transceiver.http,
             "POST",
@@ -183,6 +188,7 @@ class Caller:
             **{"Content-Type": "application/sdp", "Authorization": "Bearer ek_test"},
         )
         assert status == 201, (status, answer)
+        self._mark("answer")
         self._username = f"{_field(answer, 'a=ice-ufrag:')}:{_REMOTE_UFRAG}".encode()
         self._key = _field(answer, "a=ice-pwd:").encode()
         fingerprint = Fingerprint("sha-256", _field(answer, "a=fingerprint:sha-256 "))
@@ -198,6 +204,7 @@ class Caller:
             )
             path = CallerPath(self.host.udp(*address), remote)
             path.nominates = self._nominate_all or index == 0
+            path.checks = self._check_all or index == 0
             path.next_check_s = time.monotonic() + 0.01 * index
             self.paths.append(path)
         self._dtls.begin(time.monotonic())
@@ -222,6 +229,9 @@ class Caller:
         return self.host.request(self.transceiver.http, "DELETE", self.location)[0]
 
     # Inside
+
+    def _mark(self, stage: str) -> None:
+        self.timeline_s.setdefault(stage, time.monotonic())
 
     def _run(self) -> None:
         try:
@@ -302,10 +312,13 @@ class Caller:
             assert message.verify(self._key)
             if message.stun_class == StunClass.SUCCESS:
                 path.answered_s.append(now_s)
+                self._mark("ice")
             else:
                 path.refused += 1
         elif data[0] < 64:
             self._dtls.receive(data, now_s)
+            if self.connected:
+                self._mark("dtls")
         elif is_rtcp(data):
             self.foreign += self._dtls.unprotect_rtcp(data) is None
         else:
@@ -316,6 +329,7 @@ class Caller:
                 return
             number = _NUMBER.unpack_from(packet.payload)[1]
             path.heard += 1
+            self._mark("sound")
             self.heard_s.setdefault(number, now_s)
 
 

@@ -112,7 +112,8 @@ class Lab:
         self.processes = processes
         self.directory = directory
         self.keyring = directory / "keyring"
-        self.keyring.write_text(generate_line() + "\n")
+        if not self.keyring.exists():  # several labs of one directory share it
+            self.keyring.write_text(generate_line() + "\n")
         self.router = Namespace()
         self._namespaces = [self.router]
         self.shell("sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
@@ -243,8 +244,9 @@ class RelayHost:
         allow: tuple[str, ...] = ("198.18.0.0/16", "fd00::/16"),
         family: int = 4,
         workers: int = 2,
+        ready: bool = True,
     ) -> None:
-        """Starts it. `family` is that of its internal leg."""
+        """Starts it, and waits for it unless `ready` is False. `family` is that of its internal leg."""
         self.lab = lab
         self.host = host or lab.host()
         for text in listen:
@@ -265,7 +267,8 @@ class RelayHost:
         )
         self.process: Process
         self.start()
-        self.wait_ready()
+        if ready:
+            self.wait_ready()
 
     def start(self) -> None:
         """Start the program, for the first time or again."""
@@ -314,8 +317,9 @@ class TransceiverHost:
         ingress: str = f"vip={VIP}:{PORT}",
         family: int = 4,
         workers: int = 1,
+        ready: bool = True,
     ) -> None:
-        """Starts it. `family` is that of its media address."""
+        """Starts it, and waits for it unless `ready` is False. `family` is that of its media address."""
         self.lab = lab
         self.host = host or lab.host()
         self.http = (self.host.address, HTTP_PORT)
@@ -330,7 +334,8 @@ class TransceiverHost:
         )
         self.process: Process
         self.start()
-        self.wait_ready()
+        if ready:
+            self.wait_ready()
 
     def start(self) -> None:
         """Start the program, for the first time or again."""
