@@ -26,7 +26,9 @@ from .board import Board, Serving
 from .body import read_bounded, read_json_body, read_offer_body
 from .callid import CallIds, Owner
 from .calls import Calls
+from .entry import Entry, Steering
 from .errors import RequestError
+from .fleetboard import FleetBoard
 from .limits import KeyLimits, Span
 from .log import get_logger
 from .metrics import Meter
@@ -68,6 +70,8 @@ class AppParts:
     peers: Peers | None
     """None: calls on other hosts are not reached."""
     auth: Authenticator
+    steering: Steering
+    fleet: FleetBoard
     key_limits: KeyLimits
     backends: Mapping[str, Backend]
     """By name, the default first."""
@@ -144,12 +148,16 @@ class _Signaling:
         sdp, session = await read_offer_body(request)
         offer = read_offer(sdp)
         backend = self._backend(request)
+        entry = parts.steering.enter(
+            parts.steering.viewpoint(request), request.query.get("ingress")
+        )
         parts.key_limits.take(parts.row, principal.name, time.time())
         try:
-            call, answer = self._open(request, offer, principal, session, backend, offered_s)
+            call, answer = self._open(request, offer, principal, session, backend, entry, offered_s)
         except BaseException:
             parts.key_limits.release(parts.row, principal.name)
             raise
+        parts.fleet.chose(parts.row, entry)
         return web.Response(
             status=201,
             text=answer,
@@ -167,6 +175,7 @@ class _Signaling:
         principal: Principal,
         session: Event,
         backend: Backend,
+        entry: Entry,
         offered_s: float,
     ) -> tuple[Call, str]:
         parts = self._parts
@@ -188,6 +197,7 @@ class _Signaling:
                 span=parts.span.shortened(principal.max_call_s),
                 negotiated_channel=request.query.get("dcid") == "0",
                 offered_s=offered_s,
+                entry=entry,
             )
         )
 
@@ -296,7 +306,7 @@ class _Signaling:
         """Prometheus's text format."""
         self._parts.calls.count()
         return web.Response(
-            body=metrics.render(self._parts.board),
+            body=metrics.render(self._parts.board, self._parts.fleet),
             headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
         )
 

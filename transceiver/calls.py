@@ -16,11 +16,12 @@ from dataclasses import dataclass
 
 from relay.wire.token import TokenCodec, TransceiverAddress
 
-from .answer import Candidate, Local, write_answer
+from .answer import Local, write_answer
 from .auth import Principal
 from .board import Board
 from .callid import CallIds, Owner
 from .dtls import Identity
+from .entry import Entry
 from .errors import RequestError
 from .log import get_logger
 from .media import EngineFullError, MediaEngine
@@ -39,13 +40,12 @@ ICE_PWD_CHARS = 24
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where this process is, and what its answers say."""
+    """Where this process is."""
 
     owner: Owner
     address: TransceiverAddress
-    candidates: tuple[Candidate, ...]
     about: dict[str, object]
-    """The parts `transceiver` and `ingress` of a call's stats."""
+    """The parts `transceiver` and `cluster` of a call's stats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Calls:
         takes no more.
         """
         try:
-            local = self._draw_local()
+            local = self._draw_local(request.entry)
             call_id = self._call_ids.draw(self._place.owner)
             call = Call(self._parts, request, call_id, local)
         except (EngineFullError, BlockingIOError) as error:
@@ -127,7 +127,14 @@ class Calls:
         self._meter.moved(None, call.state, None)
         answer = write_answer(request.offer, local)
         call.mark("answer", self._clock())
-        get_logger().info("call_opened", call_id=call_id, codec=call.codec.name)
+        get_logger().info(
+            "call_opened",
+            call_id=call_id,
+            codec=call.codec.name,
+            cluster=self._place.owner.cluster_id,
+            ingress=request.entry.ingresses[0].name,
+            viewpoint=request.entry.source,
+        )
         return call, answer
 
     def find(self, call_id: str) -> Call | None:
@@ -180,7 +187,7 @@ class Calls:
         for call in list(self._calls.values()):
             call.close(reason)
 
-    def _draw_local(self) -> Local:
+    def _draw_local(self, entry: Entry) -> Local:
         ufrag = self._codec.seal(self._place.address)
         while ufrag in self._ufrags:
             ufrag = self._codec.seal(self._place.address)
@@ -188,7 +195,7 @@ class Calls:
             ice_ufrag=ufrag,
             ice_pwd="".join(secrets.choice(_ICE_CHARS) for _ in range(ICE_PWD_CHARS)),
             fingerprint_sha256=self._identity.fingerprint_sha256,
-            candidates=self._place.candidates,
+            candidates=entry.candidates,
             ssrc=secrets.randbelow(2**32 - 1) + 1,
             name=f"voice{secrets.token_hex(6)}",
         )

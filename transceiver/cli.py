@@ -15,14 +15,22 @@ from typing import Any
 
 import click
 
-from . import backend_config, config, log
+from . import backend_config, config, log, sites
 from .backend_config import KEY_VARIABLE, BackendOptions
 from .backends.dialect import FORMATS
 from .errors import ConfigError
+from .geoip import open_geoip
 from .limits import Span
 from .pool import Pool
 
-_REPEATABLE = ("ingress", "allow_relay", "ipv6_prefix", "backend", "backend_header")
+_REPEATABLE = (
+    "ingress",
+    "trusted_proxy",
+    "allow_relay",
+    "ipv6_prefix",
+    "backend",
+    "backend_header",
+)
 
 
 class Number(click.FloatRange):
@@ -125,8 +133,30 @@ def _load_file(context: click.Context, _parameter: click.Parameter, value: str |
 @click.option(
     "--ingress",
     multiple=True,
-    metavar="NAME=HOST:PORT[,HOST:PORT][@LAT,LON]",
-    help="A relay's public address, which answers name as the candidate.",
+    metavar="NAME=HOST:PORT[,HOST:PORT][@LAT,LON[,WEIGHT]]",
+    help="A relay's public address and its place. An answer names the one that is nearest to the caller; "
+    "weight 2 counts as half as far, 0 as a last resort.",
+)
+@click.option(
+    "--second-ingress",
+    is_flag=True,
+    help="Answers name the second-best ingress, too, with lower priority: clients try both.",
+)
+@click.option(
+    "--place",
+    metavar="LAT,LON",
+    help="Where this cluster is; callers of whom nothing is known count as being here.",
+)
+@click.option(
+    "--trusted-proxy",
+    multiple=True,
+    metavar="CIDR",
+    help="Proxies in front of --http, whose X-Forwarded-For and CF-* headers say where a caller is.",
+)
+@click.option(
+    "--geoip",
+    metavar="FILE.mmdb",
+    help="A MaxMind DB that says where an address is, when no header does.",
 )
 @click.option(
     "--allow-relay",
@@ -245,6 +275,10 @@ def serve(
     cluster: int,
     keyring: str | None,
     ingress: Sequence[str],
+    second_ingress: bool,
+    place: str | None,
+    trusted_proxy: Sequence[str],
+    geoip: str | None,
     allow_relay: Sequence[str],
     direct: bool,
     ipv6_prefix: Sequence[str],
@@ -272,8 +306,8 @@ def serve(
     log_format: str,
 ) -> int:
     """Serve calls: N processes, one UDP port each, one HTTP address."""
-    http_at = config.read_endpoint("--http", http)
-    media_at = config.read_endpoint("--media", media)
+    http_at = sites.read_endpoint("--http", http)
+    media_at = sites.read_endpoint("--media", media)
     keys, secret = config.read_auth(api_keys, auth_secret)
     guarded = bool(keys) or secret is not None
     config.check_exposure(http_at, guarded=guarded, insecure_open=insecure_open)
@@ -299,7 +333,11 @@ def serve(
         workers=count,
         cluster_id=cluster,
         keyring=config.read_keyring(keyring, direct=direct),
-        ingresses=tuple(config.read_ingress(item) for item in ingress),
+        ingresses=sites.read_ingresses(ingress),
+        second_ingress=second_ingress,
+        place=None if place is None else sites.read_place("--place", place),
+        trusted_proxies=config.read_networks("--trusted-proxy", trusted_proxy),
+        geoip=None if geoip is None else open_geoip("--geoip", Path(geoip)),
         allowed_relays=relays,
         direct=direct,
         ipv6_prefixes=prefixes,

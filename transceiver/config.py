@@ -17,11 +17,13 @@ from pathlib import Path
 from relay.wire.address import Endpoint
 from relay.wire.keyring import Keyring, KeyringError, generate_line
 
-from .answer import Candidate
 from .auth import ApiKey, load_api_keys, load_auth_secret
 from .backend_config import BackendOptions
 from .errors import ConfigError
+from .geoip import Finder
 from .limits import Span
+from .sites import Ingress, read_endpoint
+from .steering import Place
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -31,16 +33,6 @@ LOOPBACK: tuple[IpNetwork, ...] = (
     ipaddress.ip_network("::1/128"),
 )
 MAX_WORKERS = 256
-
-
-@dataclass(frozen=True, slots=True)
-class Ingress:
-    """A relay address that clients are told: one candidate per address family."""
-
-    name: str
-    candidates: tuple[Candidate, ...]
-    location: tuple[float, float] | None
-    """Latitude and longitude in degrees."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +49,13 @@ class TransceiverConfig:
     keyring: Keyring
     ingresses: tuple[Ingress, ...]
     """Empty only with `direct`: then answers carry the media address itself."""
+    second_ingress: bool
+    """Answers name the second-best ingress, too."""
+    place: Place | None
+    """Where this cluster is; callers of whom nothing is known count as being here."""
+    trusted_proxies: tuple[IpNetwork, ...]
+    """Whose headers say where a caller is."""
+    geoip: Finder | None
     allowed_relays: tuple[IpNetwork, ...]
     direct: bool
     ipv6_prefixes: Mapping[int, ipaddress.IPv6Network]
@@ -78,50 +77,6 @@ class TransceiverConfig:
     tls_cert: Path | None
     tls_key: Path | None
     drain_timeout_s: float
-
-
-def read_endpoint(option: str, text: str) -> Endpoint:
-    """HOST:PORT with an address as HOST, IPv6 in brackets; `localhost` is 127.0.0.1."""
-    host, colon, port = text.rpartition(":")
-    if host == "localhost":
-        host = "127.0.0.1"
-    elif host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        raise ConfigError(f"{option}: {text!r} must be HOST:PORT, with IPv6 as [ADDRESS]:PORT")
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        raise ConfigError(f"{option}: {text!r} must be HOST:PORT with an IP address") from None
-    if not colon or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65_535:
-        raise ConfigError(f"{option}: {text!r} has no port of 0..65535")
-    return Endpoint(address, int(port))
-
-
-def read_ingress(text: str) -> Ingress:
-    """NAME=HOST:PORT[,HOST:PORT][@LAT,LON]."""
-    name, equals, rest = text.partition("=")
-    if not equals or not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name):
-        raise ConfigError(f"--ingress: {text!r} must be NAME=HOST:PORT[,HOST:PORT][@LAT,LON]")
-    addresses, at, place = rest.partition("@")
-    endpoints = [read_endpoint("--ingress", item) for item in addresses.split(",")]
-    if any(endpoint.port == 0 or endpoint.ip.is_unspecified for endpoint in endpoints):
-        raise ConfigError(f"--ingress: {text!r} must name an address and a port that clients reach")
-    if len({endpoint.ip.version for endpoint in endpoints}) != len(endpoints):
-        raise ConfigError(f"--ingress: {text!r} has two addresses of one family")
-    candidates = tuple(Candidate(endpoint.ip, endpoint.port) for endpoint in endpoints)
-    return Ingress(name, candidates, _read_place(text, place) if at else None)
-
-
-def _read_place(text: str, place: str) -> tuple[float, float]:
-    try:
-        latitude, longitude = (float(item) for item in place.split(","))
-    except ValueError:
-        raise ConfigError(f"--ingress: {text!r} must end with @LATITUDE,LONGITUDE") from None
-    # not-a-number compares false
-    if not (-90 <= latitude <= 90 and -180 <= longitude <= 180):
-        raise ConfigError(f"--ingress: {text!r} has a place that is not on earth")
-    return latitude, longitude
 
 
 def read_networks(option: str, texts: Iterable[str]) -> tuple[IpNetwork, ...]:

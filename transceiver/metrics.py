@@ -22,6 +22,7 @@ from prometheus_client.core import (
 
 from . import call_metrics
 from .board import Board, Serving
+from .fleetboard import FleetBoard
 from .session import CLOSE_REASONS, STAGES, CallState
 
 SETUP_BUCKETS_S = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0)
@@ -61,6 +62,7 @@ REFUSALS = (
     "bundle_required",
     "rtcp_mux_required",
     "unknown_backend",
+    "unknown_ingress",
     "missing_api_key",
     "invalid_api_key",
     "too_many_calls",
@@ -167,10 +169,11 @@ def is_ready(board: Board) -> bool:
     return Serving.SERVING in states and states <= {Serving.SERVING, Serving.RESTARTING}
 
 
-def render(board: Board) -> bytes:
+def render(board: Board, fleet: FleetBoard) -> bytes:
     """The pool's metrics in Prometheus's text format."""
     registry = CollectorRegistry()
     registry.register(_PoolCollector(board))
+    registry.register(fleet)
     return generate_latest(registry)
 
 

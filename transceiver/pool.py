@@ -33,11 +33,13 @@ from .callid import KEY_BYTES, NOWHERE, derive_key
 from .config import TransceiverConfig
 from .dtls import Identity
 from .errors import ConfigError
+from .fleetboard import FleetBoard
 from .limits import KeyLimits
 from .log import get_logger
 from .metrics import board_names, reset_gauges
 from .peers import open_peers
 from .sockets import open_media
+from .steering import read_tables
 from .worker import PoolParts, run_worker
 
 FIRST_PAUSE_S = 0.05
@@ -73,6 +75,7 @@ class Pool:
         self._slots: list[_Slot] = []
         self._board = Board(config.workers, board_names())
         self._key_limits = KeyLimits(config.workers, config.api_keys)
+        self._fleet = FleetBoard(config.workers, [item.name for item in config.ingresses])
         self._announced = False
         self._failed_starts = 0
 
@@ -92,6 +95,8 @@ class Pool:
             return self._start(Endpoint.of(*reserved.getsockname()[:2]), run_dir)
 
     def _start(self, http: Endpoint, run_dir: Path) -> int:
+        if self._config.trusted_proxies or self._config.geoip is not None:
+            read_tables()
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         self._life = os.pipe()
         self._parts = PoolParts(
@@ -105,6 +110,7 @@ class Pool:
             ),
             board=self._board,
             key_limits=self._key_limits,
+            fleet=self._fleet,
             run_dir=run_dir,
             peer=self._peer_place(),
         )

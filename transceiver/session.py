@@ -25,6 +25,7 @@ from .backends.base import Backend, Conversation, Event, Tally
 from .backends.bridge import error_event, event_id
 from .channel import EventChannel
 from .dtls import Dtls, Identity, Phase
+from .entry import Entry
 from .limits import CallClock, Span
 from .log import get_logger
 from .media import MediaConfig, MediaEngine, MediaSession
@@ -81,6 +82,8 @@ class CallRequest:
     """It has agreed on stream 0 for its events (`?dcid=0`)."""
     offered_s: float
     """When its offer came, on the monotonic clock."""
+    entry: Entry
+    """The ways in that its answer names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +265,7 @@ class Call:
             "timeline_ms": self.timeline_ms,
             "seconds": round((self._ended_s or self._parts.clock()) - self.offered_s, 3),
             "flow": flow and {"client": str(flow.client), "proxy": str(flow.proxy)},
+            "ingress": self._request.entry.about(None if flow is None else flow.proxy),
             **_media_stats(self.media.stats()),
             **_talk_stats(self._conversation.tally()),
         }

@@ -26,6 +26,8 @@ IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 EARTH_RADIUS_KM: Final = 6_371.0
 SAME_METRO_KM: Final = 100.0
 """Added to every distance, so that weights also decide between sites of one city."""
+SOURCES: Final = ("coordinates", "colo", "country", "geoip", "default", "unknown")
+"""What a place can be known from, best first."""
 FORWARDED_MAX: Final = 32
 """Entries of X-Forwarded-For that are looked at, from the nearest proxy on."""
 
@@ -52,7 +54,7 @@ class Viewpoint:
 
     place: Place | None
     source: str
-    """`coordinates`, `colo`, `country`, `geoip`, `default` or `unknown`; for logs and metrics."""
+    """One of SOURCES; for logs and metrics."""
 
 
 class Site(Protocol):
@@ -177,7 +179,18 @@ def _from_colo(headers: Mapping[str, str]) -> Place | None:
 
 
 def _from_country(headers: Mapping[str, str]) -> Place | None:
-    return _countries().get(headers.get("cf-ipcountry", "").upper())
+    return country_place(headers.get("cf-ipcountry", ""))
+
+
+def country_place(code: str) -> Place | None:
+    """The middle of a country, by its ISO 3166-1 alpha-2 code."""
+    return _countries().get(code.upper())
+
+
+def read_tables() -> None:
+    """Reads both tables now, so that no request waits for them."""
+    _airports()
+    _countries()
 
 
 @functools.cache

@@ -37,11 +37,14 @@ from .callid import NOWHERE, CallIds, Owner
 from .calls import Calls, Place
 from .config import TransceiverConfig
 from .dtls import Identity
+from .entry import DIRECT, Steering
+from .fleetboard import FleetBoard
 from .limits import KeyLimits
 from .media import MediaEngine
 from .peers import BACKLOG, Peers, make_peer_app
 from .recording import Recorder
 from .siblings import Siblings, socket_path
+from .sites import Ingress
 from .sockets import open_http
 from .warmup import warm_up
 
@@ -64,6 +67,7 @@ class PoolParts:
     call_id_key: bytes
     board: Board
     key_limits: KeyLimits
+    fleet: FleetBoard
     run_dir: Path
     peer: Endpoint = NOWHERE
     """Where other hosts reach process 0; process i has port + i."""
@@ -152,14 +156,8 @@ class _Worker:
         host, port = self._media.getsockname()[:2]
         address = TransceiverAddress(config.cluster_id, config.media_advertise, port)
         owner = Owner(config.cluster_id, self._process, pool.peer)
-        if config.ingresses:
-            name, candidates = config.ingresses[0].name, config.ingresses[0].candidates
-        else:
-            name, candidates = "direct", (Candidate(config.media_advertise, port),)
-        ingress = {
-            "name": name,
-            "addresses": [str(Endpoint(item.host, item.port)) for item in candidates],
-        }
+        direct = Ingress(DIRECT, (Candidate(config.media_advertise, port),))
+        ingresses = config.ingresses or (direct,)
         backends = _make_backends(config, http)
         about: dict[str, object] = {
             "transceiver": {
@@ -168,10 +166,10 @@ class _Worker:
                 "pid": os.getpid(),
                 "media": str(Endpoint.of(host, port)),
             },
-            "ingress": ingress,
+            "cluster": config.cluster_id,
         }
         calls = Calls(
-            place=Place(owner, address, candidates, about),
+            place=Place(owner, address, about),
             codec=TokenCodec(config.keyring, config.ipv6_prefixes),
             call_ids=CallIds(pool.call_id_key),
             identity=pool.identity,
@@ -192,12 +190,25 @@ class _Worker:
             auth=Authenticator(
                 config.auth_secret or pool.call_id_key, config.api_keys, is_open=config.is_open
             ),
+            steering=Steering(
+                ingresses,
+                config.second_ingress,
+                config.place,
+                config.trusted_proxies,
+                config.geoip,
+                pool.fleet.unhealthy_ingresses,
+            ),
+            fleet=pool.fleet,
             key_limits=pool.key_limits,
             backends=backends,
             span=config.span,
             max_sessions=config.max_sessions,
             demo_dir=WEB_DIR if config.demo_page else None,
-            about={"backends": list(backends), "ingress": ingress},
+            about={
+                "backends": list(backends),
+                "cluster": config.cluster_id,
+                "ingresses": {item.name: item.addresses() for item in ingresses},
+            },
         )
         return calls, parts
 

@@ -42,7 +42,9 @@ export class Hops {
     const { transceiver } = server;
     if (!transceiver) return;
     const place = transceiver.media ? flowText(transceiver.media) : transceiver.host;
-    this.#set("transceiver", `process ${transceiver.process}`, [place, `pid\u00a0${transceiver.pid}`].filter(Boolean).join("\u00a0· "));
+    const cluster = server.cluster === undefined ? null : `cluster\u00a0${server.cluster}`;
+    const detail = [cluster, place, `pid\u00a0${transceiver.pid}`].filter(Boolean).join("\u00a0· ");
+    this.#set("transceiver", `process ${transceiver.process}`, detail);
   }
 
   #set(key, name, detail) {

@@ -20,7 +20,7 @@ export class SignalingError extends Error {
   }
 }
 
-/** Returns {calls_url, backends, ingress, version} of the server that served the page. */
+/** Returns {calls_url, backends, cluster, ingresses, version} of the server that served the page. */
 export async function loadConfig() {
   const response = await request(CONFIG_URL, { cache: "no-store" });
   return response.json();

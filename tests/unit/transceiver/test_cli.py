@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import socket
 from pathlib import Path
@@ -11,9 +12,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from relay.wire.keyring import generate_line
+from tests.support.mmdb import write_mmdb
 from transceiver import cli, log
-from transceiver.config import TransceiverConfig, read_ingress, read_workers
+from transceiver.config import TransceiverConfig, read_workers
 from transceiver.errors import ConfigError
+from transceiver.sites import read_ingress
+from transceiver.steering import Place
 
 
 class FakePool:
@@ -72,7 +76,8 @@ def test_a_good_command_line(keyring: str) -> None:
     assert str(config.http) == "127.0.0.1:8080"
     assert (config.workers, config.cluster_id, config.max_sessions) == (2, 0, 1_000)
     assert [ingress.name for ingress in config.ingresses] == ["local", "b"]
-    assert config.ingresses[1].location == (48.1, -11.5)
+    assert config.ingresses[1].place == Place(48.1, -11.5)
+    assert config.ingresses[1].weight == 1
     assert [str(item.host) for item in config.ingresses[1].candidates] == [
         "192.0.2.2",
         "2001:db8::2",
@@ -114,6 +119,16 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"ingress": "a=192.0.2.1:1@north"}, "--ingress"),
     ({"ingress": "a=192.0.2.1:1@91,0"}, "--ingress"),
     ({"ingress": "a=192.0.2.1:1@nan,0"}, "--ingress"),
+    ({"ingress": "a=192.0.2.1:1@1"}, "--ingress"),
+    ({"ingress": "a=192.0.2.1:1@1,2,3,4"}, "--ingress"),
+    ({"ingress": "a=192.0.2.1:1@1,2,-1"}, "--ingress"),
+    ({"ingress": "a=192.0.2.1:1@1,2,nan"}, "--ingress"),
+    ({"place": "48"}, "--place"),
+    ({"place": "48,11,1"}, "--place"),
+    ({"place": "91,0"}, "--place"),
+    ({"trusted_proxy": "10.0.0.1/8"}, "--trusted-proxy"),
+    ({"geoip": "/nonexistent"}, "--geoip"),
+    ({"geoip": "/proc/self/status"}, "--geoip"),
     ({"allow_relay": "10.0.0.0/99"}, "--allow-relay"),
     ({"allow_relay": "10.0.0.1/8"}, "--allow-relay"),
     ({"ipv6_prefix": "2001:db8::/64"}, "--ipv6-prefix"),
@@ -153,6 +168,30 @@ def test_wrong_input_is_one_line_and_status_2(
     assert named in result.stderr
     assert "hunter2" not in result.stderr
     assert FakePool.config is None, "nothing was bound"
+
+
+def test_places_proxies_and_several_ingresses(keyring: str, tmp_path: Path) -> None:
+    file = tmp_path / "places.mmdb"
+    write_mmdb(file, {"192.0.2.0/24": {"location": {"latitude": 1.0, "longitude": 2.0}}})
+    config = served(
+        *good(keyring, ingress="a=192.0.2.1:3478@50.1,8.7,2.5"), "--ingress=b=192.0.2.2:1@-1,-2",
+        "--place=45.6,-121.2", "--trusted-proxy=10.0.0.0/8", "--trusted-proxy=2001:db8::1",
+        f"--geoip={file}", "--second-ingress",
+    )  # fmt: skip
+    assert [(item.place, item.weight) for item in config.ingresses] == [
+        (Place(50.1, 8.7), 2.5), (Place(-1, -2), 1),
+    ]  # fmt: skip
+    assert config.place == Place(45.6, -121.2)
+    assert [str(item) for item in config.trusted_proxies] == ["10.0.0.0/8", "2001:db8::1/128"]
+    assert config.second_ingress
+    assert config.geoip is not None
+    assert config.geoip(ipaddress.ip_address("192.0.2.7")) == Place(1, 2)
+
+
+def test_an_ingress_is_named_once(keyring: str) -> None:
+    result = invoke(*good(keyring), "--ingress=local=192.0.2.9:1")
+    assert result.exit_code == 2
+    assert "'local' is given twice" in result.stderr
 
 
 def test_insecure_open_and_direct_lift_what_they_say(keyring: str) -> None:

@@ -28,12 +28,14 @@ from transceiver.board import Board
 from transceiver.callid import CallIds, Owner
 from transceiver.calls import ENDED_KEPT_S, Calls, Place
 from transceiver.dtls import Dtls, Identity, Phase, Sctp
+from transceiver.entry import Entry
 from transceiver.errors import RequestError
 from transceiver.limits import Span
 from transceiver.media import EngineFullError, MediaConfig, MediaHandler, SrtpKeys
 from transceiver.metrics import board_names
 from transceiver.offer import Fingerprint, read_offer
 from transceiver.session import LAST_WORDS_S, Call, CallRequest, CallState
+from transceiver.sites import Ingress
 
 SERVER, CLIENT = Identity.generate(), Identity.generate()
 OFFER = changed(CHROMIUM, CHROMIUM.split("fingerprint:sha-256 ")[1][:95], CLIENT.fingerprint_sha256)
@@ -107,7 +109,6 @@ class World:
             place=Place(
                 Owner(0, 0),
                 TransceiverAddress(0, address.ip, address.port),
-                (Candidate(address.ip, 3_478),),
                 {},
             ),
             codec=TokenCodec(Keyring.parse(generate_line())),
@@ -118,6 +119,7 @@ class World:
             row=0,
             clock=lambda: self.now_s,
         )
+        self.entry = Entry((Ingress("here", (Candidate(address.ip, 3_478),)),), "unknown")
         self.client_received: list[bytes] = []
         self.span = Span()
 
@@ -138,6 +140,7 @@ class World:
             self.span,
             dcid,
             self.now_s,
+            self.entry,
         )
         return self.calls.open(request)[0]
 
