@@ -34,6 +34,7 @@ from .log import get_logger
 from .metrics import Meter
 from .offer import Offer, read_offer
 from .peers import Peers
+from .replies import add_common_headers, error_response, http_error_response
 from .session import Call, CallRequest
 from .siblings import Siblings, call_not_found
 
@@ -42,10 +43,6 @@ SECRETS_PATH = "/v1/realtime/client_secrets"
 RETRY_AFTER_S = 5
 MAX_PATCH_BYTES = 16_384
 
-_CORS = {
-    "Access-Control-Allow-Origin": "*",
-    "Access-Control-Expose-Headers": "Location, ETag, Link, Retry-After, Server-Timing",
-}
 _PREFLIGHT = {
     "Access-Control-Allow-Methods": "GET, POST, PATCH, DELETE, OPTIONS",
     "Access-Control-Max-Age": "86400",
@@ -141,7 +138,7 @@ class _Signaling:
     async def _create(self, request: web.Request, offered_s: float) -> web.Response:
         parts = self._parts
         principal = self._principal(request)
-        if parts.board.get(parts.row, "serving") == Serving.DRAINING:
+        if parts.board.get(parts.row, "serving") in (Serving.DRAINING, Serving.DRAINED):
             raise RequestError(
                 503, "draining", "The server is shutting down.", retry_after_s=RETRY_AFTER_S
             )
@@ -339,34 +336,18 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         response = await handler(request)
     except RequestError as error:
-        response = _error_response(error)
+        response = error_response(error)
     except web.HTTPException as error:
         if error.status < 400:
             raise
-        response = _error_response(_from_http(error))
-        if "Allow" in error.headers:
-            response.headers["Allow"] = error.headers["Allow"]
+        response = http_error_response(error)
     except Exception:
         get_logger().exception("request_failed", method=request.method, route=_route(request))
-        response = _error_response(
+        response = error_response(
             RequestError(500, "internal_error", "The server failed to handle the request.")
         )
-    response.headers.update(_CORS)
-    response.headers["Server"] = "voice-relay"
+    add_common_headers(response)
     return response
-
-
-def _error_response(error: RequestError) -> web.Response:
-    response = web.json_response(error.body(), status=error.status)
-    if error.retry_after_s is not None:
-        response.headers["Retry-After"] = str(error.retry_after_s)
-    return response
-
-
-def _from_http(error: web.HTTPException) -> RequestError:
-    codes = {404: "not_found", 405: "method_not_allowed", 413: "offer_too_large"}
-    code = codes.get(error.status, "invalid_request")
-    return RequestError(error.status, code, error.reason or "The request is not valid.")
 
 
 def _route(request: web.Request) -> str:

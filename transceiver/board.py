@@ -26,7 +26,9 @@ class Serving(IntEnum):
     RESTARTING = 3
     """Between a process's death and its replacement's first request."""
     ENDED = 4
-    """Drained and gone, not to be replaced."""
+    """Gone during a drain, not to be replaced."""
+    DRAINED = 5
+    """Without calls, and still answering HTTP for as long as others have some."""
 
 
 class Board:

@@ -159,7 +159,7 @@ def is_healthy(board: Board) -> bool:
     return all(
         board.get(row, "heartbeat_ns") > limit_ns
         for row in range(board.rows)
-        if board.get(row, "serving") in (Serving.SERVING, Serving.DRAINING)
+        if board.get(row, "serving") in (Serving.SERVING, Serving.DRAINING, Serving.DRAINED)
     )
 
 

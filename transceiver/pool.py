@@ -3,8 +3,8 @@
 1. It parses nothing and runs no event loop; it waits for signals.
 2. A process that ends is replaced after a pause that doubles up to 5 s, and is 50 ms again after
    a good minute. Its media socket, and what is queued in it, goes to the replacement.
-3. The HTTP port is first bound without SO_REUSEPORT, so that a foreign owner is an error; then
-   each process adds its own listener. A dead process's listener goes with it.
+3. The HTTP sockets are the pool's, too: one a process, and all of them in every process
+   (listener.py says why).
 4. A pool whose processes fail at their start, time and again, ends with status 1.
 5. SIGTERM or SIGINT drains and ends with status 0; a second one ends at once.
 """
@@ -38,7 +38,7 @@ from .limits import KeyLimits
 from .log import get_logger
 from .metrics import board_names, reset_gauges
 from .peers import open_peers
-from .sockets import open_media
+from .sockets import open_http, open_media
 from .steering import read_tables
 from .worker import PoolParts, run_worker
 
@@ -47,7 +47,7 @@ LONGEST_PAUSE_S = 5.0
 GOOD_LIFE_S = 60.0
 POLL_S = 0.02
 WAKE_S = 0.5
-END_GRACE_S = 5.0
+END_GRACE_S = 8.0
 FAILED_STARTS_MAX = 5
 MAX_RUN_DIR_BYTES = 90  # sun_path has 108 (unix(7))
 
@@ -85,16 +85,16 @@ class Pool:
         """
         _raise_descriptor_limit()
         with contextlib.ExitStack() as owned:
-            reserved = owned.enter_context(self._reserve_http())
+            http = [owned.enter_context(one) for one in self._open_http()]
             peers = [owned.enter_context(peer) for peer in self._open_peers()]
             for process in range(self._config.workers):
                 media = owned.enter_context(self._open_media(process))
                 self._slots.append(_Slot(media, peers[process] if peers else None))
             run_dir = _make_run_dir()
             owned.callback(shutil.rmtree, run_dir, ignore_errors=True)
-            return self._start(Endpoint.of(*reserved.getsockname()[:2]), run_dir)
+            return self._start(http, run_dir)
 
-    def _start(self, http: Endpoint, run_dir: Path) -> int:
+    def _start(self, http: list[socket.socket], run_dir: Path) -> int:
         if self._config.trusted_proxies or self._config.geoip is not None:
             read_tables()
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
@@ -114,20 +114,14 @@ class Pool:
             run_dir=run_dir,
             peer=self._peer_place(),
         )
-        return self._supervise(http)
+        return self._supervise(Endpoint.of(*http[0].getsockname()[:2]))
 
-    def _reserve_http(self) -> socket.socket:
+    def _open_http(self) -> list[socket.socket]:
         at = self._config.http
-        family = socket.AF_INET6 if at.ip.version == 6 else socket.AF_INET
-        reserved = socket.socket(family, socket.SOCK_STREAM)
-        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            reserved.bind((str(at.ip), at.port))
+            return open_http(at, self._config.workers)
         except OSError as error:
-            reserved.close()
             raise ConfigError(f"--http: {at}: {error.strerror}") from None
-        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        return reserved
 
     def _open_media(self, process: int) -> socket.socket:
         at = self._config.media

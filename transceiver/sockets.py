@@ -6,7 +6,10 @@ long for the way to the relay instead of losing it. `::` takes IPv4 too.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import socket
+import struct
 
 from relay.wire.address import Endpoint
 
@@ -18,6 +21,9 @@ _IPV6_MTU_DISCOVER = 23
 _PMTUDISC_OMIT = 5
 _SO_SNDBUFFORCE = 32
 _SO_RCVBUFFORCE = 33
+_SO_ATTACH_FILTER = 26
+_BPF = struct.Struct("=HBBI")
+"""struct sock_filter (linux/filter.h): code, jump if true, jump if false, operand."""
 
 
 def open_media(host: str, port: int) -> socket.socket:
@@ -39,19 +45,67 @@ def open_media(host: str, port: int) -> socket.socket:
     return opened
 
 
-def open_http(at: Endpoint) -> socket.socket:
-    """A TCP socket bound with SO_REUSEPORT, not listening. Raises OSError."""
-    family = socket.AF_INET6 if at.ip.version == 6 else socket.AF_INET
-    opened = socket.socket(family, socket.SOCK_STREAM)
+def open_http(at: Endpoint, count: int) -> list[socket.socket]:
+    """TCP sockets at one address, not listening yet; the kernel shares connections out between those
+    that do. Raises OSError, also when somebody else has the port.
+    """
+    opened: list[socket.socket] = []
     try:
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        opened.append(_bind_http(at, alone=True))
+        # From now on those of this user may join, and nobody else (socket(7)).
+        opened[0].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        bound = Endpoint.of(*opened[0].getsockname()[:2])
+        while len(opened) < count:
+            opened.append(_bind_http(bound, alone=False))
+    except OSError:
+        for one in opened:
+            one.close()
+        raise
+    return opened
+
+
+def _bind_http(at: Endpoint, *, alone: bool) -> socket.socket:
+    opened = socket.socket(
+        socket.AF_INET6 if at.ip.version == 6 else socket.AF_INET, socket.SOCK_STREAM
+    )
+    try:
         opened.setblocking(False)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if not alone:
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         opened.bind((str(at.ip), at.port))
     except OSError:
         opened.close()
         raise
     return opened
+
+
+def is_listening(opened: socket.socket) -> bool:
+    """Whether connections can be accepted there."""
+    return opened.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) == 1
+
+
+def refuse_new(listener: socket.socket) -> None:
+    """From now on no SYN gets in, so that a queue of connections that has been emptied stays empty.
+
+    Who has connected already can be accepted; others try again until the port is closed, and are
+    refused. Closing alone would reset what the queue holds.
+    """
+    program = b"".join(
+        _BPF.pack(*instruction)
+        for instruction in (
+            (0x30, 0, 0, 13),  # A = the TCP header's flags
+            (0x54, 0, 0, 0x12),  # A &= ACK | SYN
+            (0x15, 0, 1, 0x02),  # SYN alone?
+            (0x06, 0, 0, 0),  # drop it
+            (0x06, 0, 0, 0xFFFFFFFF),  # take it whole
+        )
+    )
+    held = ctypes.create_string_buffer(program, len(program))
+    described = struct.pack("@HP", len(program) // _BPF.size, ctypes.addressof(held))
+    # Where there are no socket filters, a connection made in the last moment is reset.
+    with contextlib.suppress(OSError):
+        listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, described)
 
 
 def _set_buffers(opened: socket.socket) -> None:

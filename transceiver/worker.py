@@ -15,6 +15,8 @@ import os
 import signal
 import socket
 import ssl
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,19 +42,21 @@ from .dtls import Identity
 from .entry import DIRECT, Steering
 from .fleetboard import FleetBoard
 from .limits import KeyLimits
+from .listener import Listener
 from .media import MediaEngine
 from .peers import BACKLOG, Peers, make_peer_app
 from .recording import Recorder
 from .siblings import Siblings, socket_path
 from .sites import Ingress
-from .sockets import open_http
 from .warmup import warm_up
 
-HTTP_BACKLOG = 512
 MEDIA_SESSIONS_MAX = 8_192
 MEDIA_PLACES_SPARE = 64
 """An ended call's place is free a moment later than its session."""
 SHUTDOWN_TIMEOUT_S = 2.0
+DRAIN_POLL_S = 0.05
+DRAIN_SLACK_S = 1.0
+"""Between the end of the drain time and the end of this process, for processes that are late."""
 WEB_DIR = Path(__file__).parent / "web"
 
 
@@ -61,8 +65,8 @@ class PoolParts:
     """What the supervisor made for all its processes."""
 
     config: TransceiverConfig
-    http: Endpoint
-    """As bound: the port is known."""
+    http: Sequence[socket.socket]
+    """Bound, one a process; each listens from its process's start on."""
     identity: Identity
     call_id_key: bytes
     board: Board
@@ -119,7 +123,7 @@ class _Worker:
         recorder = None if config.record_dir is None else Recorder(config.record_dir)
         http = aiohttp.ClientSession(auto_decompress=False, trace_configs=[refuse_redirects()])
         calls, parts = self._make_parts(engine, http, recorder)
-        runners = await self._listen(parts)
+        listener, runners = await self._listen(parts)
         engine.start(loop)
         await warm_up(pool.identity, socket_path(pool.run_dir, self._process))
         ticker = asyncio.create_task(calls.run())
@@ -127,11 +131,7 @@ class _Worker:
         pool.board.set(self._process, "pid", os.getpid())
         pool.board.set(self._process, "serving", Serving.SERVING)
         await self._stop.wait()
-        pool.board.set(self._process, "serving", Serving.DRAINING)
-        if not self._orphaned:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(calls.drained(), config.drain_timeout_s)
-        calls.close_all("shutdown")
+        await self._drain(calls, listener)
         calls.count()
         ticker.cancel()
         engine.stop()
@@ -143,6 +143,26 @@ class _Worker:
             await parts.peers.close()
         for runner in runners:
             await runner.cleanup()
+
+    async def _drain(self, calls: Calls, listener: Listener) -> None:
+        """Ends the calls, and then the HTTP of all processes together: as long as one has calls, each
+        answers who comes that it takes no more.
+        """
+        board, drain_s = self._pool.board, self._pool.config.drain_timeout_s
+        give_up_s = time.monotonic() + drain_s + DRAIN_SLACK_S
+        board.set(self._process, "serving", Serving.DRAINING)
+        listener.draining = True
+        if not self._orphaned:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(calls.drained(), drain_s)
+        calls.close_all("shutdown")
+        board.set(self._process, "serving", Serving.DRAINED)
+        over = {Serving.DRAINED, Serving.ENDED}
+        while not {board.get(row, "serving") for row in range(board.rows)} <= over:
+            if self._orphaned or time.monotonic() >= give_up_s:
+                break
+            await asyncio.sleep(DRAIN_POLL_S)
+        await listener.close()
 
     def _on_orphaned(self) -> None:
         asyncio.get_running_loop().remove_reader(self._life_fd)
@@ -212,7 +232,7 @@ class _Worker:
         )
         return calls, parts
 
-    async def _listen(self, parts: AppParts) -> list[web.AppRunner]:
+    async def _listen(self, parts: AppParts) -> tuple[Listener, list[web.AppRunner]]:
         config = self._pool.config
         tls: ssl.SSLContext | None = None
         if config.tls_cert is not None:
@@ -228,9 +248,10 @@ class _Worker:
             await web.SockSite(peer, self._peer, backlog=BACKLOG).start()
             runners.append(peer)
         public = await _runner(make_public_app(parts))
-        listener = open_http(self._pool.http)
-        await web.SockSite(public, listener, ssl_context=tls, backlog=HTTP_BACKLOG).start()
-        return [public, *runners]
+        assert public.server is not None
+        listener = Listener(self._pool.http, public.server, self._pool.board, self._process, tls)
+        listener.start()
+        return listener, [public, *runners]
 
 
 def _make_backends(config: TransceiverConfig, http: aiohttp.ClientSession) -> dict[str, Backend]:

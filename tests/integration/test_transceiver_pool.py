@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -104,6 +105,65 @@ async def test_a_drain_takes_no_calls_and_waits_for_the_others(serve: Serve) -> 
         assert call.frames - before > 20, "the call goes on"
         assert (await stats_of(http, call.location))["state"] == "connected"
         assert (await http.delete(call.location)).status == 200
+    assert await asyncio.to_thread(server.wait) == 0
+
+
+class _Visitors:
+    """Clients that come all the time, each over a connection of its own, some of them slow to speak."""
+
+    def __init__(self, base: str) -> None:
+        self._host, _, port = base.removeprefix("http://").rpartition(":")
+        self._port = int(port)
+        self.answers: Counter[str] = Counter()
+        self._gone = asyncio.Event()
+
+    async def come_until_refused(self, clients: int) -> None:
+        async with asyncio.TaskGroup() as group:
+            for index in range(clients):
+                group.create_task(self._come(pause_s=0.01 * (index % 8)))
+
+    async def _come(self, pause_s: float) -> None:
+        while not self._gone.is_set():
+            self.answers[await self._visit(pause_s)] += 1
+
+    async def _visit(self, pause_s: float) -> str:
+        try:
+            reader, writer = await asyncio.open_connection(self._host, self._port)
+        except ConnectionRefusedError:
+            self._gone.set()
+            return "refused"
+        try:
+            await asyncio.sleep(pause_s)
+            writer.write(
+                b"POST /v1/realtime/calls HTTP/1.1\r\nHost: t\r\nContent-Type: application/sdp\r\n"
+                b"Content-Length: 4\r\n\r\nv=0\n"
+            )
+            head = await reader.readuntil(b"\r\n\r\n")
+        except (ConnectionError, asyncio.IncompleteReadError) as error:
+            return type(error).__name__
+        finally:
+            writer.close()
+        status = head.split()[1].decode()
+        return status + (" later" if b"Retry-After: " in head else "")
+
+
+@pytest.mark.parametrize("calls", [0, 1])
+async def test_nobody_who_comes_during_a_drain_is_reset(serve: Serve, calls: int) -> None:
+    """Before it 400 (their offers are none), then 503, and then nobody answers the door."""
+    server, base = serve("--drain-timeout=1")
+    visitors = _Visitors(base)
+    async with AsyncExitStack() as stack:
+        for _ in range(calls):
+            await (await stack.enter_async_context(stock_call(base))).wait()
+        coming = asyncio.create_task(visitors.come_until_refused(24))
+
+        async def served() -> bool:
+            return visitors.answers["400"] > 50
+
+        await until(served)
+        os.kill(server.pid, signal.SIGTERM)
+        await coming
+    assert set(visitors.answers) == {"400", "503 later", "refused"}, visitors.answers
     assert await asyncio.to_thread(server.wait) == 0
 
 
