@@ -6,7 +6,9 @@
 3. The HTTP sockets are the pool's, too: one a process, and all of them in every process
    (listener.py says why).
 4. A pool whose processes fail at their start, time and again, ends with status 1.
-5. SIGTERM or SIGINT drains and ends with status 0; a second one ends at once.
+5. A process whose loop has stood still for 10 s is killed, and so replaced; its calls are lost.
+   Who comes meanwhile is served by the others.
+6. SIGTERM or SIGINT drains and ends with status 0; a second one ends at once.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ from .metrics import board_names, reset_gauges
 from .peers import open_peers
 from .sockets import open_http, open_media
 from .steering import read_tables
+from .watchdog import Watchdog
 from .worker import PoolParts, run_worker
 
 FIRST_PAUSE_S = 0.05
@@ -74,6 +77,7 @@ class Pool:
         self._log = get_logger()
         self._slots: list[_Slot] = []
         self._board = Board(config.workers, board_names())
+        self._watchdog = Watchdog(self._board)
         self._key_limits = KeyLimits(config.workers, config.api_keys)
         self._fleet = FleetBoard(config.workers, [item.name for item in config.ingresses])
         self._announced = False
@@ -158,6 +162,7 @@ class Pool:
             self._fork(process)
         while True:
             self._restart_due()
+            self._kill_hung()
             if not self._announced and self._all_serving():
                 self._announced = True
                 self._log.info(
@@ -193,6 +198,7 @@ class Pool:
     def _fork(self, process: int) -> None:
         slot = self._slots[process]
         reset_gauges(self._board, process)
+        self._watchdog.forget(process)
         pid = os.fork()
         if pid == 0:
             status = 1
@@ -264,6 +270,14 @@ class Pool:
                 self._board.add(process, "restarts")
                 self._fork(process)
 
+    def _kill_hung(self) -> None:
+        for process, still_s in self._watchdog.hung(time.monotonic()).items():
+            slot = self._slots[process]
+            if slot.pid:
+                self._log.error("process_hung", process=process, still_s=round(still_s, 1))
+                self._watchdog.forget(process)
+                os.kill(slot.pid, signal.SIGKILL)
+
     def _drain(self, signum: int) -> int:
         self._log.info("draining", calls=self._board.total("admitted"))
         self._signal_all(signal.SIGTERM)
@@ -275,6 +289,7 @@ class Pool:
                 self._signal_all(signal.SIGKILL)
                 self._log.warning("stopped_at_once")
                 return 128 + again
+            self._kill_hung()
             self._reap(replace=False)
             if left_s <= 0:
                 self._signal_all(signal.SIGKILL)

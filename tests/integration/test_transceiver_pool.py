@@ -235,6 +235,47 @@ async def test_e26_a_killed_process_is_replaced_and_the_others_go_on(serve: Serv
         assert statuses == [201] * 6
 
 
+async def answers(base: str, count: int) -> list[int]:
+    """The statuses of so many requests, each over a connection of its own."""
+    return list(await asyncio.gather(*(_status_of_nonsense(base) for _ in range(count))))
+
+
+async def _status_of_nonsense(base: str) -> int:
+    timeout = aiohttp.ClientTimeout(total=20)
+    async with (
+        aiohttp.ClientSession(base, timeout=timeout) as http,
+        http.post(
+            "/v1/realtime/calls", data="v=0", headers={"Content-Type": "application/sdp"}
+        ) as response,
+    ):
+        return response.status
+
+
+async def test_nobody_hangs_on_a_process_that_is_stuck(serve: Serve) -> None:
+    server, base = serve()
+    stuck = children(server.pid)[0]
+    os.kill(stuck, signal.SIGSTOP)
+    try:
+        assert await answers(base, 24) == [400] * 24
+    finally:
+        os.kill(stuck, signal.SIGCONT)
+
+
+@pytest.mark.slow
+async def test_a_process_that_is_stuck_is_replaced(serve: Serve) -> None:
+    server, base = serve()
+    os.kill(children(server.pid)[1], signal.SIGSTOP)
+    hung = await asyncio.to_thread(server.wait_event, "process_hung")
+    assert 10 <= hung["still_s"] < 30
+    async with aiohttp.ClientSession(base) as http:
+
+        async def restarted() -> bool:
+            return (await metrics_of(http))["transceiver_processes", ""] == 2
+
+        await until(restarted)
+    assert await answers(base, 12) == [400] * 12
+
+
 def test_a_pool_that_cannot_start_ends_and_says_so(processes: Processes, tmp_path: Path) -> None:
     """Each process dies as soon as it makes its event loop."""
     broken = tmp_path / "sitecustomize.py"
