@@ -59,6 +59,8 @@ cdef extern from "media/receive.h" nogil:
         VR_NO_PAYLOAD_TYPE
         VR_RECEIVE_STATUS_COUNT
         VR_RECEIVE_AGES
+        VR_RECEIVE_BEYOND
+        VR_RECEIVE_BEYOND_LEAST_MS
 
     struct vr_receive_config:
         uint32_t rate_hz
@@ -77,6 +79,7 @@ cdef extern from "media/receive.h" nogil:
         uint64_t shortened_samples
         uint64_t lengthened_samples
         uint64_t ages[1]
+        uint64_t beyond_target[1]
 
 
 cdef extern from "media/pacer.h" nogil:
@@ -249,7 +252,7 @@ cdef extern from "media/engine.h" nogil:
     int vr_engine_open(vr_engine *engine, uint32_t session, const char *ufrag, const char *pwd,
                        const char *remote_ufrag, vr_session *media)
     int vr_engine_keys(vr_engine *engine, uint32_t session, vr_srtp *receive, vr_srtp *send)
-    int vr_engine_close(vr_engine *engine, uint32_t session)
+    void vr_engine_close(vr_engine *engine, uint32_t session)
     int vr_engine_send(vr_engine *engine, uint32_t session, const uint8_t *data, size_t bytes)
     int vr_engine_authenticated(vr_engine *engine, const vr_engine_event *event)
     void vr_engine_awake(vr_engine *engine)

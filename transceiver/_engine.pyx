@@ -368,6 +368,11 @@ cdef class Session:
             "lengthened_samples": c.receive.lengthened_samples,
             "decode_failures": c.receive.decode_failures,
             "ages_5ms": [c.receive.ages[i] for i in range(VR_RECEIVE_AGES)],
+            "beyond_target_ms": {
+                VR_RECEIVE_BEYOND_LEAST_MS + i: c.receive.beyond_target[i]
+                for i in range(VR_RECEIVE_BEYOND)
+                if c.receive.beyond_target[i]
+            },
             "stale": c.jitter.stale,
             "restarts": c.jitter.restarts,
             "talkspurts": c.pacer.talkspurts,
@@ -380,7 +385,7 @@ cdef class Session:
     def close(self):
         if self._media is NULL:
             return
-        _check(vr_engine_close(self._owner._engine, self.index))
+        vr_engine_close(self._owner._engine, self.index)
         self._media = NULL
 
 

@@ -3,9 +3,12 @@
  * 1. One thread runs vr_engine_run without the GIL and owns the socket, the ICE agent and all sessions.
  *    STUN is answered here; SRTP is handled in place; DTLS goes to Python as an event.
  * 2. Python is the *controller*: one thread at a time calls the functions marked so. Commands and events
- *    cross two bounded queues; what does not fit is refused or dropped, and counted.
- * 3. The clock: 20 slots of 1 ms, each session in the emptiest when it opens. Deadlines are absolute; a late
- *    thread catches up by at most VR_ENGINE_CATCH_UP_MS, then skips and counts.
+ *    cross two bounded queues; what does not fit is refused or dropped, and counted. Closing needs no room,
+ *    and that it is done is told as soon as there is some.
+ * 3. The clock: 20 slots of 1 ms, each session in the emptiest when it opens (wheel.h). A session's tick then
+ *    moves, a millisecond a round, to where its client's sound is due, and no farther than the slots
+ *    stay level. Deadlines are absolute; a late thread catches up by at most VR_ENGINE_CATCH_UP_MS, then
+ *    skips and counts.
  * 4. `notify_fd` becomes readable when events wait: at once for DTLS, checks and ends, at most every
  *    `wake_ms` when there is only sound to read.
  * 5. A session's media (vr_session) may be read and written by the controller until it closes the session;
@@ -18,7 +21,6 @@
 #include "socket.h"
 
 enum {
-    VR_ENGINE_SLOTS = 20,
     VR_ENGINE_CATCH_UP_MS = 100,
     VR_ENGINE_RELAYS = 64, /* --allow-relay networks */
     VR_ENGINE_EVENTS_BYTES = 1 << 20,
@@ -103,14 +105,17 @@ void vr_engine_stop(struct vr_engine *engine); /* any thread */
 int vr_engine_notify_fd(const struct vr_engine *engine);
 uint64_t vr_engine_now_ns(void); /* the clock of all times here: CLOCK_MONOTONIC */
 
-/* Controller. Opens a free `session` (0..max_sessions-1); `media` is the engine's from now on when 0 is
+/* Controller. Opens a free `session` (0..max_sessions-1; one that was closed is free when VR_ENGINE_CLOSED
+ * has come); `media` is the engine's from now on when 0 is
  * returned. -EINVAL for credentials of a bad length, -EAGAIN when the command queue is full. A ufrag that
  * is in use is the caller's fault; such a session never gets a check and expires. */
 int vr_engine_open(struct vr_engine *engine, uint32_t session, const char *ufrag, const char *pwd,
                    const char *remote_ufrag, struct vr_session *media);
 int vr_engine_keys(struct vr_engine *engine, uint32_t session, struct vr_srtp *receive,
                    struct vr_srtp *send);
-int vr_engine_close(struct vr_engine *engine, uint32_t session);
+
+/* Controller. Ends a session that was opened, with a BYE; cannot fail. */
+void vr_engine_close(struct vr_engine *engine, uint32_t session);
 
 /* Controller. Sends a DTLS datagram to the session's media path, if there is one. */
 int vr_engine_send(struct vr_engine *engine, uint32_t session, const uint8_t *data, size_t bytes);

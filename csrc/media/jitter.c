@@ -5,8 +5,9 @@
 enum {
     BLOCK_MS = 20,
     INITIAL_TARGET_MS = 40,
-    JUMP_AHEAD = 1000,    /* sequence numbers; RFC 3550 A.1 has 3000 for MAX_DROPOUT */
-    JUMP_BEHIND = 200,    /* and 100 for MAX_MISORDER */
+    JUMP_AHEAD = 1000,  /* sequence numbers; RFC 3550 A.1 has 3000 for MAX_DROPOUT */
+    JUMP_BEHIND = 200,  /* and 100 for MAX_MISORDER */
+    EARLY_START_MS = 5, /* well below the 20 ms by which a target is more than what packets need */
     FORGET_PACKETS = 500, /* memory of the lateness statistics: 10 s of 20 ms packets */
 };
 
@@ -274,15 +275,15 @@ static void take_packet(struct vr_jitter *j, struct vr_jitter_slot *slot,
     advance(j, slot);
 }
 
-/* After silence: the speech starts at the target delay exactly, within this block if need be. */
+/* After silence: the speech starts where a piece of playout starts, when it is due by then, or nearly: so
+ * packets and blocks begin together, and none waits for the next block with a rest. */
 static void take_when_due(struct vr_jitter *j, struct vr_jitter_slot *slot, int64_t position_ns,
                           uint32_t want_units, struct vr_jitter_frame *out) {
     int64_t early_ns = (int64_t)j->target_ns - (position_ns - units_to_ns(j, slot->timestamp));
-    int64_t early_units = ns_to_units(j, early_ns);
-    if (early_units <= 0)
+    if (early_ns <= EARLY_START_MS * MS_NS)
         take_packet(j, slot, out);
     else
-        take_silence(j, early_units < want_units ? early_units : want_units, out);
+        take_silence(j, want_units, out);
 }
 
 static void take_lost(struct vr_jitter *j, const struct vr_jitter_slot *next, int64_t missing_units,

@@ -10,7 +10,7 @@
  *    the target is for the caller to take out by time-scaling (vr_jitter_excess_ns). Beyond the
  *    longest target packets are dropped instead.
  * 4. Where the sender is silent (contiguous sequence numbers, a gap of the timestamp: DTX) nothing is lost;
- *    speech after it starts at exactly the target delay.
+ *    speech after it starts with the first piece of playout (vr_jitter_take) that is due, or 5 ms early.
  * 5. A new SSRC, a sequence jump that a second packet confirms and a timestamp a second off start
  *    afresh; the old SSRC is deaf for a second so that stragglers do not switch back.
  * 6. Bounded: 64 packets, VR_JITTER_ARENA_BYTES; the oldest give way.

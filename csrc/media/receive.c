@@ -10,11 +10,16 @@
 enum {
     CONCEAL_MS = 100, /* how long silence is filled by the decoder before it is plain zero */
     FIFO_MS = VR_BLOCK_MS + 2 * VR_CODEC_FRAME_MAX_MS + 40,
-    SHORTEN_ABOVE_MS = 5, /* the least excess that is worth a seam */
+    SHORTEN_ABOVE_MS = 20, /* below, the tick moves */
     SHORTEN_MAX_MS = 15,
-    LENGTHEN_BELOW_MS = 10,
+    LENGTHEN_BELOW_MS =
+        20, /* a target is 20 ms more than what packets need when blocks begin with them */
     LENGTHEN_MAX_MS = 10,
-    AGE_STEP_MS = 5,
+    QUIET = 330, /* -40 dB: a seam cannot be heard */
+    ALIGN_WITHIN_TICKS = 25,
+    /* a block that goes out so much after its time, or before it, moves the tick */
+    OFF_LATE_MS = 2,
+    OFF_EARLY_MS = -1,
 };
 
 #define MS_NS ((int64_t)1000000)
@@ -155,9 +160,28 @@ static size_t fill_silence(struct vr_receiver *r, struct vr_decoder *decoder, si
     return samples;
 }
 
+/* All of a packet is out. */
 static void note_age(struct vr_receiver *r, uint64_t now_ns, uint64_t arrival_ns) {
-    uint64_t step = (now_ns - arrival_ns) / (AGE_STEP_MS * (uint64_t)MS_NS);
+    uint64_t age_ns = now_ns - arrival_ns, step = age_ns / (VR_RECEIVE_AGE_MS * (uint64_t)MS_NS);
+    int64_t beyond_ms = ((int64_t)age_ns - (int64_t)r->jitter.target_ns) / MS_NS;
+    int64_t bucket = beyond_ms - VR_RECEIVE_BEYOND_LEAST_MS;
+    bucket = bucket < 0 ? 0 : bucket;
     r->counts.ages[step < VR_RECEIVE_AGES ? step : VR_RECEIVE_AGES - 1]++;
+    r->counts.beyond_target[bucket < VR_RECEIVE_BEYOND ? bucket : VR_RECEIVE_BEYOND - 1]++;
+}
+
+static void note_tail(struct vr_receiver *r, uint64_t now_ns) {
+    if (r->tail_arrival_ns != 0)
+        note_age(r, now_ns, r->tail_arrival_ns);
+    r->tail_arrival_ns = 0;
+}
+
+static void note_grain(struct vr_receiver *r, size_t samples) {
+    size_t block = r->config.rate_hz / 1000 * VR_BLOCK_MS;
+    if (samples % block == 0)
+        r->grain_samples = block;
+    else
+        r->grain_samples = block % samples == 0 ? samples : 0;
 }
 
 /* Decodes one more frame into the fifo, which has room for the longest. */
@@ -186,7 +210,9 @@ static void decode_next(struct vr_receiver *r, uint64_t now_ns, size_t want_samp
     } else {
         if (frame.restart)
             vr_decoder_reset(decoder);
-        note_age(r, now_ns, frame.arrival_ns);
+        note_tail(r, now_ns); /* what waited goes out with the block that this packet is for */
+        note_grain(r, samples);
+        r->tail_arrival_ns = frame.arrival_ns;
         got = vr_decoder_decode(decoder, frame.payload, frame.payload_bytes, pcm);
         if (got == 0) {
             r->counts.decode_failures++;
@@ -208,28 +234,68 @@ static size_t clamp_ms(const struct vr_receiver *r, int64_t ns, int64_t max_ms) 
     return (size_t)((ns < limit_ns ? ns : limit_ns) * (int64_t)(r->config.rate_hz / 1000) / MS_NS);
 }
 
-/* Brings the delay towards the target; the fifo holds a block before and after. */
-static void adjust_delay(struct vr_receiver *r, uint64_t now_ns, size_t block) {
+/* Takes pieces out, or puts them in, while the delay is far from the target; the fifo holds a block before
+ * and after. Returns whether it did. */
+static bool scale_time(struct vr_receiver *r, uint64_t now_ns, size_t block, int64_t excess_ns) {
     uint32_t rate_hz = r->config.rate_hz;
-    int64_t excess_ns = vr_jitter_excess_ns(&r->jitter, now_ns, to_units(r, r->fifo_samples));
+    size_t by = 0;
     if (excess_ns > SHORTEN_ABOVE_MS * MS_NS) {
         size_t change = clamp_ms(r, excess_ns, SHORTEN_MAX_MS);
         size_t needs = block + vr_stretch_needs(rate_hz, change);
         if (r->fifo_samples < needs && vr_jitter_depth(&r->jitter) != 0)
             decode_next(r, now_ns, needs - r->fifo_samples);
         if (r->fifo_samples < needs)
-            return;
-        size_t by = vr_stretch_shorten(r->fifo, r->fifo_samples, rate_hz, change);
+            return true;
+        by = vr_stretch_shorten(r->fifo, r->fifo_samples, rate_hz, change);
         r->fifo_samples -= by;
         r->counts.shortened_samples += by;
     } else if (excess_ns < -LENGTHEN_BELOW_MS * MS_NS) {
         size_t change = clamp_ms(r, -excess_ns, LENGTHEN_MAX_MS);
         if (r->fifo_samples + change > r->fifo_capacity_samples)
-            return;
-        size_t by = vr_stretch_lengthen(r->fifo, r->fifo_samples, rate_hz, change);
+            return true;
+        by = vr_stretch_lengthen(r->fifo, r->fifo_samples, rate_hz, change);
         r->fifo_samples += by;
         r->counts.lengthened_samples += by;
     }
+    return by != 0;
+}
+
+static bool is_quiet(const int16_t *pcm, size_t samples) {
+    for (size_t i = 0; i < samples; i++)
+        if (pcm[i] > QUIET || pcm[i] < -QUIET)
+            return false;
+    return true;
+}
+
+/* Takes away, or fills up, what of a packet would wait for the next tick. */
+static void align(struct vr_receiver *r, size_t block, int64_t excess_ns) {
+    size_t rest = r->grain_samples == 0 ? 0 : (r->fifo_samples - block) % r->grain_samples;
+    if (rest == 0 || r->silent_samples != 0) {
+        r->unaligned_ticks = 0;
+        return;
+    }
+    size_t missing = r->grain_samples - rest;
+    if (++r->unaligned_ticks < ALIGN_WITHIN_TICKS && !is_quiet(r->fifo, r->fifo_samples))
+        return;
+    int64_t sample_ns = 1000000000 / (int64_t)r->config.rate_hz;
+    int64_t if_cut_ns = excess_ns - (int64_t)rest * sample_ns;
+    int64_t if_filled_ns = excess_ns + (int64_t)missing * sample_ns;
+    bool room = r->fifo_samples + missing <= r->fifo_capacity_samples &&
+                r->fifo_samples >= vr_stretch_needs(r->config.rate_hz, missing);
+    if (room && if_filled_ns < -if_cut_ns) {
+        vr_stretch_repeat(r->fifo, r->fifo_samples, r->config.rate_hz, missing);
+        r->fifo_samples += missing;
+        r->counts.lengthened_samples += missing;
+    } else {
+        vr_stretch_cut(r->fifo, r->fifo_samples, r->config.rate_hz, rest);
+        r->fifo_samples -= rest;
+        r->counts.shortened_samples += rest;
+    }
+    r->unaligned_ticks = 0;
+}
+
+static int64_t excess_ns(const struct vr_receiver *r, uint64_t now_ns) {
+    return vr_jitter_excess_ns(&r->jitter, now_ns, to_units(r, r->fifo_samples));
 }
 
 bool vr_receiver_tick(struct vr_receiver *r, uint64_t now_ns, int16_t *pcm) {
@@ -238,10 +304,23 @@ bool vr_receiver_tick(struct vr_receiver *r, uint64_t now_ns, int16_t *pcm) {
     size_t block = r->config.rate_hz / 1000 * VR_BLOCK_MS;
     while (r->fifo_samples < block)
         decode_next(r, now_ns, block - r->fifo_samples);
-    adjust_delay(r, now_ns, block);
+    if (!scale_time(r, now_ns, block, excess_ns(r, now_ns)))
+        align(r, block, excess_ns(r, now_ns));
+    r->off_ns = excess_ns(r, now_ns);
     memcpy(pcm, r->fifo, block * sizeof *pcm);
     r->fifo_samples -= block;
     memmove(r->fifo, r->fifo + block, r->fifo_samples * sizeof *pcm);
+    if (r->fifo_samples == 0)
+        note_tail(r, now_ns);
     r->counts.samples += block;
     return true;
+}
+
+int vr_receiver_shift_ms(const struct vr_receiver *r, uint64_t late_ns) {
+    if (r->off_ns == 0)
+        return 0;
+    int64_t off_ms = (r->off_ns - (int64_t)late_ns) / MS_NS;
+    if (off_ms >= OFF_LATE_MS)
+        return (int)(1 - off_ms);
+    return off_ms <= OFF_EARLY_MS ? (int)-off_ms : 0;
 }

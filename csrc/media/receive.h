@@ -3,10 +3,13 @@
  * 1. From the first packet on every tick gives a full block: sound, concealment, or silence where the
  *    client sends nothing, so that whoever listens hears time pass.
  * 2. The delay is brought to the jitter buffer's target by taking pieces out of the sound or putting
- *    them in (stretch.h), never by dropping blocks.
- * 3. A payload type that was not negotiated, or that does not parse, costs a counter; within the
+ *    them in (stretch.h), never by dropping blocks; the last 20 ms of it by the caller, who moves the
+ *    tick (vr_receiver_shift_ms).
+ * 3. Blocks begin where packets do, as far as packets are 10 ms or a multiple of 20 ms: so none of a packet waits for
+ *    the next tick. Where time-scaling has left a rest, one seam takes it away, in a quiet moment if one comes.
+ * 4. A payload type that was not negotiated, or that does not parse, costs a counter; within the
  *    audio's SSRC its sequence number is not taken for a loss.
- * 4. Telephone events wait in `events`.
+ * 5. Telephone events wait in `events`.
  */
 #ifndef VR_RECEIVE_H
 #define VR_RECEIVE_H
@@ -20,6 +23,9 @@ enum {
     VR_BLOCK_MAX_SAMPLES = VR_CODEC_RATE_MAX_HZ / 1000 * VR_BLOCK_MS,
     VR_RECEIVE_CODECS = 3,
     VR_RECEIVE_AGES = 64,
+    VR_RECEIVE_AGE_MS = 5,
+    VR_RECEIVE_BEYOND = 64,
+    VR_RECEIVE_BEYOND_LEAST_MS = -32,
     VR_NO_PAYLOAD_TYPE = 255,
 };
 
@@ -54,8 +60,10 @@ struct vr_receive_counts {
     uint64_t silence_samples;    /* of them put where nothing came */
     uint64_t shortened_samples;  /* taken out to lower the delay */
     uint64_t lengthened_samples; /* put in to raise it */
-    uint64_t
-        ages[VR_RECEIVE_AGES]; /* packets by (tick - arrival) in steps of 5 ms, the last: more */
+    /* packets by the time from their arrival to the tick that handed out the last of them: in steps of
+     * VR_RECEIVE_AGE_MS, and, less the target of that moment, in ms from VR_RECEIVE_BEYOND_LEAST_MS on */
+    uint64_t ages[VR_RECEIVE_AGES];
+    uint64_t beyond_target[VR_RECEIVE_BEYOND];
 };
 
 struct vr_receiver {
@@ -65,6 +73,12 @@ struct vr_receiver {
     struct vr_jitter jitter;
     struct vr_receive_counts counts;
     uint32_t silent_samples; /* in a row */
+    size_t
+        grain_samples; /* of the newest packet, or of a block if that is less; 0: they do not fit */
+    unsigned unaligned_ticks;
+    uint64_t tail_arrival_ns; /* of the packet whose last samples wait in the fifo; 0: none */
+    int64_t
+        off_ns; /* of the last block: how much later than its target it went out; 0 in silence */
     struct vr_events events;
     size_t fifo_samples;
     size_t fifo_capacity_samples;
@@ -80,5 +94,9 @@ enum vr_receive_status vr_receiver_put(struct vr_receiver *r, const uint8_t *dat
 
 /* Writes 20 ms to `pcm` and returns true; false, nothing written, before the first packet. */
 bool vr_receiver_tick(struct vr_receiver *r, uint64_t now_ns, int16_t *pcm);
+
+/* By how many ms the tick after the last one, which came `late_ns` after its time, had better be later
+ * (negative: earlier) than 20 ms. */
+int vr_receiver_shift_ms(const struct vr_receiver *r, uint64_t late_ns);
 
 #endif

@@ -342,6 +342,10 @@ bool vr_session_tick(struct vr_session *s, uint64_t now_ns, bool paused,
     return heard;
 }
 
+int vr_session_shift_ms(const struct vr_session *s, uint64_t late_ns) {
+    return s->config.mode == VR_SESSION_PCM ? vr_receiver_shift_ms(&s->receiver, late_ns) : 0;
+}
+
 size_t vr_session_bye(struct vr_session *s, uint64_t now_ns,
                       uint8_t out[VR_RTCP_WRITE_BYTES + VR_SRTP_GROWTH_BYTES]) {
     return s->srtp_out == NULL ? 0 : report(s, now_ns, true, out);

@@ -104,6 +104,10 @@ struct vr_session_output {
 bool vr_session_tick(struct vr_session *session, uint64_t now_ns, bool paused,
                      struct vr_session_output *out);
 
+/* By how many ms the tick after the last one, which came `late_ns` after its time, had better be later
+ * (negative: earlier) than 20 ms, so that sound goes out when it is due. */
+int vr_session_shift_ms(const struct vr_session *session, uint64_t late_ns);
+
 /* A report with BYE, to be sent before the end; 0 bytes without keys. */
 size_t vr_session_bye(struct vr_session *session, uint64_t now_ns,
                       uint8_t out[VR_RTCP_WRITE_BYTES + VR_SRTP_GROWTH_BYTES]);

@@ -40,22 +40,15 @@ static int16_t fade(int16_t from, int16_t to, size_t i, size_t overlap) {
     return (int16_t)((from * (n - k) + to * k) / n);
 }
 
-size_t vr_stretch_shorten(int16_t *pcm, size_t samples, uint32_t rate_hz, size_t change_samples) {
-    size_t overlap = overlap_samples(rate_hz), shortest = shortest_samples(rate_hz);
-    if (change_samples < shortest || samples < vr_stretch_needs(rate_hz, change_samples))
-        return 0;
-    size_t lag = best_lag(pcm, overlap, shortest, change_samples);
+void vr_stretch_cut(int16_t *pcm, size_t samples, uint32_t rate_hz, size_t lag) {
+    size_t overlap = overlap_samples(rate_hz);
     for (size_t i = 0; i < overlap; i++)
         pcm[i] = fade(pcm[i], pcm[lag + i], i, overlap);
     memmove(pcm + overlap, pcm + lag + overlap, (samples - lag - overlap) * sizeof *pcm);
-    return lag;
 }
 
-size_t vr_stretch_lengthen(int16_t *pcm, size_t samples, uint32_t rate_hz, size_t change_samples) {
-    size_t overlap = overlap_samples(rate_hz), shortest = shortest_samples(rate_hz);
-    if (change_samples < shortest || samples < vr_stretch_needs(rate_hz, change_samples))
-        return 0;
-    size_t lag = best_lag(pcm, overlap, shortest, change_samples);
+void vr_stretch_repeat(int16_t *pcm, size_t samples, uint32_t rate_hz, size_t lag) {
+    size_t overlap = overlap_samples(rate_hz);
     /* x[0..lag), then back: x[lag..) fades into x[0..), which goes on to the end */
     memmove(pcm + lag, pcm, samples * sizeof *pcm);
     /* pcm[0..lag) is still the beginning; pcm[2 * lag + i] is what was pcm[lag + i] */
@@ -63,5 +56,26 @@ size_t vr_stretch_lengthen(int16_t *pcm, size_t samples, uint32_t rate_hz, size_
         int16_t went_on = pcm[2 * lag + i];
         pcm[lag + i] = fade(went_on, pcm[lag + i], i, overlap);
     }
+}
+
+/* The lag to change by; 0 when there is too little to choose from. */
+static size_t choose(const int16_t *pcm, size_t samples, uint32_t rate_hz, size_t change_samples) {
+    size_t shortest = shortest_samples(rate_hz);
+    if (change_samples < shortest || samples < vr_stretch_needs(rate_hz, change_samples))
+        return 0;
+    return best_lag(pcm, overlap_samples(rate_hz), shortest, change_samples);
+}
+
+size_t vr_stretch_shorten(int16_t *pcm, size_t samples, uint32_t rate_hz, size_t change_samples) {
+    size_t lag = choose(pcm, samples, rate_hz, change_samples);
+    if (lag != 0)
+        vr_stretch_cut(pcm, samples, rate_hz, lag);
+    return lag;
+}
+
+size_t vr_stretch_lengthen(int16_t *pcm, size_t samples, uint32_t rate_hz, size_t change_samples) {
+    size_t lag = choose(pcm, samples, rate_hz, change_samples);
+    if (lag != 0)
+        vr_stretch_repeat(pcm, samples, rate_hz, lag);
     return lag;
 }

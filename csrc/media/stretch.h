@@ -19,4 +19,9 @@ size_t vr_stretch_shorten(int16_t *pcm, size_t samples, uint32_t rate_hz, size_t
 /* Lengthens `pcm` in place likewise; the caller has room for `samples + change_samples`. */
 size_t vr_stretch_lengthen(int16_t *pcm, size_t samples, uint32_t rate_hz, size_t change_samples);
 
+/* As these two, by exactly `samples_by`, whatever the sound; `samples` are at least so many and an overlap
+ * (vr_stretch_needs). */
+void vr_stretch_cut(int16_t *pcm, size_t samples, uint32_t rate_hz, size_t samples_by);
+void vr_stretch_repeat(int16_t *pcm, size_t samples, uint32_t rate_hz, size_t samples_by);
+
 #endif

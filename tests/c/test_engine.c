@@ -294,12 +294,52 @@ TEST(sessions_come_and_go_while_others_talk) {
         size_t bytes = receive(&c, packet, sizeof packet);
         echoed += bytes != 0 && !vr_rtp_is_rtcp(packet, bytes);
         for (uint32_t i = 1; i < 8; i++)
-            CHECK_EQ(vr_engine_close(b.engine, i), 0);
+            vr_engine_close(b.engine, i);
         for (int i = 0; i < 7; i++)
             CHECK(wait_event(&b, VR_ENGINE_CLOSED));
     }
     CHECK(echoed + 10 >= sent);
     free_client(&c);
+    stop(&b);
+}
+
+/* More ends than the queues hold, and nobody who fetches them: each is told in the end, once. */
+TEST(every_place_is_given_back_however_full_the_queues_are) {
+    enum { PLACES = 9000 };
+    static bool closed[PLACES];
+    struct bench b = start(PLACES);
+    struct vr_session_config config = {
+        .mode = VR_SESSION_ECHO,
+        .receive = {RATE, VR_NO_PAYLOAD_TYPE, 0, VR_NO_PAYLOAD_TYPE, VR_NO_PAYLOAD_TYPE},
+        .encoder = {.codec = VR_CODEC_PCMU, .rate_hz = RATE},
+    };
+    for (uint32_t i = 0; i < PLACES; i++) {
+        char ufrag[16];
+        struct vr_session *session = vr_session_new(&config, vr_engine_now_ns());
+        snprintf(ufrag, sizeof ufrag, "ufrag%u", i);
+        while (vr_engine_open(b.engine, i, ufrag, "password-of-a-session", "cli", session) != 0)
+            poll(NULL, 0, 1);
+    }
+    uint8_t datagram[1400] = {22};
+    while (vr_engine_send(b.engine, 0, datagram, sizeof datagram) == 0)
+        ;
+    for (uint32_t i = 0; i < PLACES; i++)
+        vr_engine_close(b.engine, i);
+    poll(NULL, 0, 100); /* until the events are full, if the thread has its turn */
+    unsigned told = 0;
+    for (uint64_t end_ns = vr_engine_now_ns() + 20000000000u;
+         told < PLACES && vr_engine_now_ns() < end_ns;) {
+        const struct vr_engine_event *event;
+        vr_engine_awake(b.engine);
+        while ((event = vr_engine_peek(b.engine)) != NULL) {
+            CHECK(event->kind == VR_ENGINE_CLOSED && !closed[event->session]);
+            closed[event->session] = true;
+            told++;
+            vr_engine_pop(b.engine);
+        }
+        poll(NULL, 0, 1);
+    }
+    CHECK_EQ(told, PLACES);
     stop(&b);
 }
 

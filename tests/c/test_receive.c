@@ -348,6 +348,91 @@ TEST(an_hour_of_clock_drift_adds_no_delay) {
     }
 }
 
+/* Packets every 20 ms and a tick of its own phase, which moves as the engine's does: by a ms a round. */
+struct followed {
+    struct call *c;
+    uint64_t tick_ns;
+    uint64_t send_ns, arrive_ns; /* of the next packet */
+    uint64_t seed;
+};
+
+static void follow(struct followed *f, unsigned packets, unsigned jitter_ms, int drift_ppm) {
+    uint8_t packet[1400];
+    while (packets != 0) {
+        if (f->arrive_ns <= f->tick_ns) {
+            size_t bytes = speak(f->c, 20, packet);
+            vr_receiver_put(&f->c->r, packet, bytes, f->arrive_ns);
+            f->send_ns += (uint64_t)(20 * (int64_t)MS + drift_ppm * 20);
+            uint64_t late_ns = jitter_ms == 0 ? 0 : sound_random(&f->seed) % (jitter_ms * MS);
+            if (f->send_ns + late_ns > f->arrive_ns)
+                f->arrive_ns = f->send_ns + late_ns;
+            packets--;
+            continue;
+        }
+        f->c->now_ns = f->tick_ns;
+        listen(f->c);
+        int shift_ms = vr_receiver_shift_ms(&f->c->r, 0);
+        int step_ms = shift_ms < 0 ? -1 : shift_ms > 0;
+        f->tick_ns = (uint64_t)((int64_t)f->tick_ns + (20 + step_ms) * (int64_t)MS);
+    }
+}
+
+static unsigned beyond_target(const struct call *c, int more_than_ms) {
+    unsigned count = 0;
+    for (int ms = more_than_ms + 1; ms < VR_RECEIVE_BEYOND + VR_RECEIVE_BEYOND_LEAST_MS; ms++)
+        count += (unsigned)c->r.counts.beyond_target[ms - VR_RECEIVE_BEYOND_LEAST_MS];
+    return count;
+}
+
+/* Whatever the phase of a client's packets: all of a packet is out within the target, give or take 3 ms. */
+TEST(no_packet_waits_for_the_next_tick) {
+    for (unsigned phase_ms = 0; phase_ms < 20; phase_ms += 3) {
+        struct call *c = call_start(1);
+        struct followed f = {c, c->now_ns + phase_ms * MS, c->now_ns, c->now_ns, 5};
+        follow(&f, 100, 0, 0);
+        unsigned before = beyond_target(c, 3);
+        uint64_t samples = c->r.counts.samples;
+        follow(&f, 500, 0, 0);
+        CHECK_EQ(beyond_target(c, 3), before);
+        CHECK_EQ(c->r.counts.samples - samples, 500 * BLOCK);
+        CHECK_EQ(c->r.jitter.counts.lost_frames, 0);
+        CHECK_EQ(c->r.jitter.target_ns, 25 * MS);
+        CHECK(fabs(heard_frequency(c, 2 * RATE) - 440) < 4.4);
+    }
+}
+
+TEST(a_tick_follows_a_client_whose_clock_drifts) {
+    for (int sign = -1; sign <= 1; sign += 2) {
+        struct call *c = call_start(1);
+        struct followed f = {c, c->now_ns + 7 * MS, c->now_ns, c->now_ns, 5};
+        follow(&f, 200, 0, 0);
+        unsigned before = beyond_target(c, 3);
+        uint64_t changed = c->r.counts.shortened_samples + c->r.counts.lengthened_samples;
+        follow(&f, 3000, 0, sign * 500); /* 30 ms in a minute */
+        CHECK_EQ(beyond_target(c, 3), before);
+        CHECK_EQ(c->r.counts.shortened_samples + c->r.counts.lengthened_samples, changed);
+        CHECK_EQ(c->r.jitter.counts.lost_frames, 0);
+    }
+}
+
+/* Jitter and a pause of the network: time-scaling leaves packets across blocks; they come together again. */
+TEST(blocks_begin_with_packets_again_after_time_scaling) {
+    struct call *c = call_start(1);
+    struct followed f = {c, c->now_ns + 7 * MS, c->now_ns, c->now_ns, 5};
+    follow(&f, 300, 0, 0);
+    follow(&f, 300, 60, 0);
+    CHECK(c->r.jitter.target_ns >= 60 * MS);
+    f.arrive_ns += 170 * MS;
+    follow(&f, 10, 0, 0);
+    CHECK(c->r.counts.shortened_samples > 0);
+    follow(&f, 900, 0, 0);
+    CHECK_EQ(c->r.fifo_samples % BLOCK, 0);
+    unsigned before = beyond_target(c, 5);
+    follow(&f, 500, 0, 0);
+    CHECK(beyond_target(c, 5) - before <= 5);
+    CHECK(fabs(heard_frequency(c, c->heard_samples - RATE) - 440) < 4.4);
+}
+
 TEST(random_packets_and_ticks_stay_in_bounds) {
     uint64_t random = 11;
     struct call *c = call_start(1);

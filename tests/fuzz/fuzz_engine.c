@@ -1,17 +1,17 @@
 /* The media engine's receive path, from the datagram to what Python reads: SPP, ICE, DTLS, SRTP, sound.
  *
- * 1. engine.c is included whole, so that its inner functions are reached without its thread; what it
- *    sends goes to a socket on loopback that nobody reads.
+ * 1. The engine's inner functions are called without its thread; what it sends goes to a socket on loopback
+ *    that nobody reads.
  * 2. The input is a script. A step: op 1, who 1, length 1, that many bytes. Bytes become a datagram as
  *    they are, an SPP payload, the attributes of a good check, or a packet that the session's keys
  *    protect, so that what lies behind authentication is reached too.
  * 3. Session 0 is a pass-through, session 1 decodes; both know the same keys, as an attacker's would not.
  */
-#include "../../csrc/media/engine.c"
+#include "media/engine_state.h"
 
 #include "fuzz.h"
-#include "media/engine.h"
 #include "signed_check.h"
+#include "wire/spp.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -65,7 +65,7 @@ static void read_events(struct vr_engine *e) {
         }
         vr_engine_pop(e);
     }
-    serve_commands(e);
+    vr_engine_serve_commands(e, vr_engine_now_ns());
 }
 
 /* What the datagram of a step is; 0 bytes and more. */
@@ -123,13 +123,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     HOLDS(client != NULL);
     for (uint32_t i = 0; i < SESSIONS; i++)
         open_session(e, i);
-    serve_commands(e);
+    vr_engine_serve_commands(e, vr_engine_now_ns());
     uint64_t now_ns = vr_engine_now_ns();
     for (size_t i = 0; i + 3 <= bytes;) {
         unsigned op = data[i], session = data[i + 1] % SESSIONS;
         size_t length = data[i + 2], rest = bytes - i - 3;
         length = length < rest ? length : rest;
-        now_ns += (uint64_t)(data[i + 1] / SESSIONS) * MS_NS;
+        now_ns += (uint64_t)(data[i + 1] / SESSIONS) * VR_MS_NS;
         if (op % 8 <= 5) {
             uint8_t made[ROOM];
             struct vr_received in = {.source.peer.port_be = there.sin_port};
@@ -138,16 +138,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
             uint8_t *copy = exact_copy(made, in.bytes);
             uint64_t before = outcomes(e);
             in.data = copy;
-            on_datagram(e, &in, now_ns);
+            vr_engine_on_datagram(e, &in, now_ns);
             HOLDS(outcomes(e) > before); /* nothing goes without a count */
             free(copy);
             i += length;
         } else if (op % 8 == 6) {
             for (uint32_t n = 0; n < SESSIONS; n++)
-                tick_session(e, n, now_ns);
-            now_ns += 20 * MS_NS;
+                vr_engine_tick(e, n, now_ns, now_ns);
+            now_ns += 20 * VR_MS_NS;
         } else {
-            HOLDS(vr_engine_close(e, session) == 0);
+            vr_engine_close(e, session);
             read_events(e);
             open_session(e, session);
         }
@@ -159,7 +159,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     while (recv(sink, heard, sizeof heard, 0) > 0)
         ;
     for (uint32_t i = 0; i < SESSIONS; i++)
-        HOLDS(vr_engine_close(e, i) == 0);
+        vr_engine_close(e, i);
     read_events(e);
     read_events(e);
     HOLDS(e->counts.sessions == 0);

@@ -24,6 +24,8 @@ enum {
 #define MS 1000000ull
 
 static int16_t wide[48000 * MAX_S], direct[RATE * MAX_S], heard[RATE * (MAX_S + 2)];
+static double
+    after_ms[MAX_PACKETS + 20]; /* of a tick, what it comes later than its packet would calmly */
 static struct packet {
     uint8_t data[600];
     size_t bytes;
@@ -74,13 +76,13 @@ static void send(size_t count, unsigned loss_percent, unsigned jitter_ms) {
     opus_decoder_destroy(d);
 }
 
-/* Ticks lie 7 ms after the packets of a network without jitter. */
+/* Ticks lie 7 ms after the packets of a network without jitter at first, and move as the engine's do. */
 static size_t receive(struct vr_receiver *r, size_t count) {
     size_t samples = 0;
+    uint64_t now_ns = 1007 * MS;
     for (size_t tick = 0; tick < count + 20; tick++) {
-        uint64_t now_ns = 1007 * MS + 20 * MS * tick;
         size_t first = tick > 20 ? tick - 20 : 0;
-        for (size_t i = first; i < count && i <= tick; i++)
+        for (size_t i = first; i < count; i++)
             if (!packets[i].lost && packets[i].arrives_ns <= now_ns) {
                 vr_receiver_put(r, packets[i].data, packets[i].bytes, packets[i].arrives_ns);
                 packets[i].lost = true; /* delivered */
@@ -89,6 +91,10 @@ static size_t receive(struct vr_receiver *r, size_t count) {
         if (!vr_receiver_tick(r, now_ns, heard + samples))
             memset(heard + samples, 0, BLOCK * sizeof *heard);
         samples += BLOCK;
+        after_ms[tick] = ((double)now_ns - 1000.0 * MS) / MS - 20.0 * (double)tick;
+        int shift_ms = vr_receiver_shift_ms(r, 0);
+        int step_ms = shift_ms < 0 ? -1 : shift_ms > 0;
+        now_ns += (uint64_t)(20 + step_ms) * MS;
     }
     return samples;
 }
@@ -133,7 +139,7 @@ static bool compare(size_t at, double *lag_ms, double *snr_db) {
         double d = (double)wanted[i] - heard[at + lag + i];
         noise += d * d;
     }
-    *lag_ms = 1000.0 * (double)lag / RATE;
+    *lag_ms = 1000.0 * (double)lag / RATE + after_ms[(at + lag) / BLOCK];
     *snr_db = 10 * log10(energy / noise);
     return true;
 }

@@ -12,6 +12,7 @@ import pytest
 from relay.wire import stun
 from tests.support.media_bench import KEY_BYTES, PWD, RATE, Bench, Handler, loudness, tone, until
 from transceiver.media import EngineFullError, MediaConfig, MediaEngine
+from transceiver.sockets import open_media
 
 
 async def test_a_check_is_answered_and_a_stranger_gets_silence(bench: Bench) -> None:
@@ -147,6 +148,24 @@ async def test_places_are_given_back(bench: Bench) -> None:
             assert session.read() == b""
         await until(lambda: bench.engine.counts()["sessions"] == 0)
         await until(lambda: len(bench.engine._free) == 8)
+
+
+async def test_a_call_ends_although_the_engine_has_no_room_for_commands() -> None:
+    with open_media("127.0.0.1", 0) as media:
+        engine = MediaEngine(
+            media, max_sessions=1, allowed_relays=[], direct=True
+        )  # not started: nothing is fetched
+        config = MediaConfig("pcmu", {"pcmu": 0}, ssrc=1, cname="c", rate_hz=RATE)
+        session = engine.open("u" * 28, PWD, "them", config, Handler())
+        while session.send(bytes(1_400)):
+            pass
+        engine.close(session)
+        engine.start(asyncio.get_running_loop(), yield_cpu=False)
+        try:
+            await until(lambda: engine.counts()["sessions"] == 0)
+            await until(lambda: len(engine._free) == 1)
+        finally:
+            engine.stop()
 
 
 async def test_foreign_relays_and_bare_packets_are_dropped(bench: Bench) -> None:
