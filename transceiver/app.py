@@ -1,7 +1,7 @@
 """The HTTP side: OpenAI's Realtime calls API, WHIP's conventions, the demo page, health, metrics.
 
 1. Every error is JSON in OpenAI's shape, with CORS headers, whoever raised it.
-2. Sizes are checked before bodies are read, and bodies before anything is allocated for a call.
+2. Sizes are checked before bodies are read; what becomes of an offer is in reception.py.
 3. A request for a call goes to the process that its id names; a forwarded one is never forwarded.
 4. Health, readiness and metrics speak for the whole pool.
 """
@@ -19,28 +19,26 @@ from aiohttp import web
 
 from . import metrics
 from .auth import SESSION_MAX_BYTES, Authenticator, Principal
-from .backends.base import Backend, Event
-from .backends.journal import merge
-from .backends.policy import restrict
-from .board import Board, Serving
-from .body import read_bounded, read_json_body, read_offer_body
+from .backends.base import Backend
+from .board import Board
+from .body import read_bounded, read_json_body
 from .callid import CallIds, Owner
 from .calls import Calls
-from .entry import Entry, Steering
+from .clusters import HANDED, Clusters, read_viewpoint
+from .entry import Steering
 from .errors import RequestError
 from .fleetboard import FleetBoard
 from .limits import KeyLimits, Span
 from .log import get_logger
 from .metrics import Meter
-from .offer import Offer, read_offer
 from .peers import Peers
+from .reception import CALLS_PATH, Reception
 from .replies import add_common_headers, error_response, http_error_response
-from .session import Call, CallRequest
+from .session import Call
 from .siblings import Siblings, call_not_found
+from .steering import Viewpoint
 
-CALLS_PATH = "/v1/realtime/calls"
 SECRETS_PATH = "/v1/realtime/client_secrets"
-RETRY_AFTER_S = 5
 MAX_PATCH_BYTES = 16_384
 
 _PREFLIGHT = {
@@ -66,6 +64,8 @@ class AppParts:
     siblings: Siblings
     peers: Peers | None
     """None: calls on other hosts are not reached."""
+    clusters: Clusters | None
+    """None: there is only this one."""
     auth: Authenticator
     steering: Steering
     fleet: FleetBoard
@@ -103,9 +103,15 @@ def make_public_app(parts: AppParts) -> web.Application:
 
 
 def make_internal_app(parts: AppParts) -> web.Application:
-    """What siblings reach over the unix socket: the calls of this process only."""
+    """What siblings reach over the unix socket: the calls of this process, and for what another
+    cluster handed over all that clients reach of calls.
+    """
     app = web.Application(middlewares=[_errors], client_max_size=0)
-    _add_call_routes(app, _Signaling(parts, internal=True))
+    signaling = _Signaling(parts, internal=True)
+    if parts.clusters is not None:
+        for path in (CALLS_PATH, "/v1/realtime"):
+            app.router.add_post(path, signaling.create)
+    _add_call_routes(app, signaling)
     return app
 
 
@@ -125,87 +131,24 @@ class _Signaling:
         self._parts = parts
         self._internal = internal
         self._meter = Meter(parts.board, parts.row)
+        self._reception = Reception(parts)
 
     async def create(self, request: web.Request) -> web.Response:
         """POST …/calls: an offer for an answer."""
         offered_s = time.monotonic()
         try:
-            return await self._create(request, offered_s)
+            return await self._reception.receive(request, self._handed(request), offered_s)
         except RequestError as error:
             self._meter.refused(error.code)
             raise
 
-    async def _create(self, request: web.Request, offered_s: float) -> web.Response:
-        parts = self._parts
-        principal = self._principal(request)
-        if parts.board.get(parts.row, "serving") in (Serving.DRAINING, Serving.DRAINED):
-            raise RequestError(
-                503, "draining", "The server is shutting down.", retry_after_s=RETRY_AFTER_S
-            )
-        sdp, session = await read_offer_body(request)
-        offer = read_offer(sdp)
-        backend = self._backend(request)
-        entry = parts.steering.enter(
-            parts.steering.viewpoint(request), request.query.get("ingress")
-        )
-        parts.key_limits.take(parts.row, principal.name, time.time())
-        try:
-            call, answer = self._open(request, offer, principal, session, backend, entry, offered_s)
-        except BaseException:
-            parts.key_limits.release(parts.row, principal.name)
-            raise
-        parts.fleet.chose(parts.row, entry)
-        return web.Response(
-            status=201,
-            text=answer,
-            content_type="application/sdp",
-            headers={
-                "Location": f"{CALLS_PATH}/{call.call_id}",
-                "Server-Timing": f"answer;dur={call.timeline_ms['answer']}",
-            },
-        )
-
-    def _open(
-        self,
-        request: web.Request,
-        offer: Offer,
-        principal: Principal,
-        session: Event,
-        backend: Backend,
-        entry: Entry,
-        offered_s: float,
-    ) -> tuple[Call, str]:
-        parts = self._parts
-        if not parts.board.admit(parts.row, parts.max_sessions):
-            raise RequestError(
-                503,
-                "session_limit",
-                f"All {parts.max_sessions} sessions are taken.",
-                retry_after_s=RETRY_AFTER_S,
-            )
-        # What a client secret carries holds; of what comes with the offer, only what it leaves open.
-        allowed, _ = restrict(session, principal.updatable)
-        return parts.calls.open(
-            CallRequest(
-                offer=offer,
-                principal=principal,
-                session=merge(dict(principal.session), allowed),
-                backend=backend,
-                span=parts.span.shortened(principal.max_call_s),
-                negotiated_channel=request.query.get("dcid") == "0",
-                offered_s=offered_s,
-                entry=entry,
-            )
-        )
-
-    def _backend(self, request: web.Request) -> Backend:
-        backends = self._parts.backends
-        name = request.query.get("backend") or next(iter(backends))
-        backend = backends.get(name)
-        if backend is None:
-            message = f"There is no such backend; there are: {', '.join(backends)}."
-            raise RequestError(400, "unknown_backend", message, param="backend")
-        return backend
+    def _handed(self, request: web.Request) -> Viewpoint | None:
+        """Where the caller is whose offer another cluster handed over; None for all other offers."""
+        if not self._internal:
+            return None
+        if HANDED not in request.headers:
+            raise call_not_found()
+        return read_viewpoint(request.headers[HANDED])
 
     async def client_secret(self, request: web.Request) -> web.Response:
         """POST …/client_secrets: a sealed `ek_` token for a browser."""
@@ -246,8 +189,8 @@ class _Signaling:
 
     async def exists(self, request: web.Request) -> web.Response:
         """GET …/calls/{id}: nothing to see (RFC 9725 4.2), but the call is there."""
-        await self.stats(request)
-        return web.Response(status=204)
+        response = await self.stats(request)
+        return web.Response(status=204) if response.status == 200 else response
 
     async def stats(self, request: web.Request) -> web.Response:
         """GET …/calls/{id}/stats."""
@@ -270,8 +213,13 @@ class _Signaling:
             raise call_not_found()
         if owner == parts.owner:
             return principal, None
-        if self._internal or owner.cluster_id != parts.owner.cluster_id:
+        handed = self._internal and HANDED in request.headers
+        if self._internal and not handed:
             raise call_not_found()
+        if owner.cluster_id != parts.owner.cluster_id:
+            if handed or parts.clusters is None:
+                raise call_not_found()
+            return principal, await parts.clusters.forward(owner.cluster_id, request, body)
         if owner.host == parts.owner.host:
             if owner.process >= parts.board.rows:
                 raise call_not_found()

@@ -25,6 +25,7 @@ from .pool import Pool
 
 _REPEATABLE = (
     "ingress",
+    "cluster_peer",
     "trusted_proxy",
     "allow_relay",
     "ipv6_prefix",
@@ -146,6 +147,13 @@ def _load_file(context: click.Context, _parameter: click.Parameter, value: str |
     "--place",
     metavar="LAT,LON",
     help="Where this cluster is; callers of whom nothing is known count as being here.",
+)
+@click.option(
+    "--cluster-peer",
+    multiple=True,
+    metavar="ID=URL@LAT,LON[,WEIGHT]",
+    help="Another cluster's signaling, with the same --auth-secret, and its place: offers of callers who are nearer "
+    "to it are handed over, and requests for its calls forwarded. An entry of this cluster tells --place.",
 )
 @click.option(
     "--trusted-proxy",
@@ -277,6 +285,7 @@ def serve(
     ingress: Sequence[str],
     second_ingress: bool,
     place: str | None,
+    cluster_peer: Sequence[str],
     trusted_proxy: Sequence[str],
     geoip: str | None,
     allow_relay: Sequence[str],
@@ -326,6 +335,11 @@ def serve(
     config.check_sealable(address, prefixes)
     cert, key = config.check_tls(tls_cert, tls_key)
     peer_at, peer_address = config.read_peer(peer, peer_advertise, secret)
+    own, others = sites.read_clusters(
+        cluster_peer, cluster, None if place is None else sites.read_place("--place", place)
+    )
+    if others and secret is None:
+        raise ConfigError("--cluster-peer: needs --auth-secret, by which clusters know each other")
     checked = config.TransceiverConfig(
         http=http_at,
         media=media_at,
@@ -335,7 +349,8 @@ def serve(
         keyring=config.read_keyring(keyring, direct=direct),
         ingresses=sites.read_ingresses(ingress),
         second_ingress=second_ingress,
-        place=None if place is None else sites.read_place("--place", place),
+        cluster=own,
+        other_clusters=others,
         trusted_proxies=config.read_networks("--trusted-proxy", trusted_proxy),
         geoip=None if geoip is None else open_geoip("--geoip", Path(geoip)),
         allowed_relays=relays,

@@ -22,8 +22,7 @@ from .backend_config import BackendOptions
 from .errors import ConfigError
 from .geoip import Finder
 from .limits import Span
-from .sites import Ingress, read_endpoint
-from .steering import Place
+from .sites import Cluster, Ingress, read_endpoint
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -51,8 +50,9 @@ class TransceiverConfig:
     """Empty only with `direct`: then answers carry the media address itself."""
     second_ingress: bool
     """Answers name the second-best ingress, too."""
-    place: Place | None
-    """Where this cluster is; callers of whom nothing is known count as being here."""
+    cluster: Cluster
+    """This one. Callers of whom nothing is known count as being where it is."""
+    other_clusters: tuple[Cluster, ...]
     trusted_proxies: tuple[IpNetwork, ...]
     """Whose headers say where a caller is."""
     geoip: Finder | None

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -14,18 +15,27 @@ from .board import Board
 from .entry import EXPLICIT, Entry
 from .steering import SOURCES
 
+OUTCOMES = ("answered", "limited", "refused", "full", "failed")
+"""Of an offer that was handed over: see clusters.py, rule 3."""
+
 
 class FleetBoard:
     """Make it before forking. `rows` is the number of processes."""
 
-    def __init__(self, rows: int, ingresses: Sequence[str]) -> None:
+    def __init__(
+        self, rows: int, ingresses: Sequence[str], other_clusters: Sequence[int] = ()
+    ) -> None:
         self._ingresses = tuple(ingresses)
+        self._clusters = tuple(other_clusters)
         self._board = Board(
             rows,
             [
                 *(f"source.{source}" for source in (*SOURCES, EXPLICIT)),
                 *(f"advertised.{name}" for name in ingresses),
                 *(f"ingress.{name}" for name in ingresses),
+                *(f"cluster.{cluster}" for cluster in other_clusters),
+                *(f"passed_over_until_ms.{cluster}" for cluster in other_clusters),
+                *(f"handed.{cluster}.{out}" for cluster in other_clusters for out in OUTCOMES),
             ],
         )
 
@@ -41,6 +51,26 @@ class FleetBoard:
         return frozenset(
             name for name in self._ingresses if self._board.total(f"ingress.{name}") > 0
         )
+
+    def unhealthy_clusters(self, now_s: float) -> frozenset[str]:
+        """Ids, as text, of those that are not to be chosen. Monotonic seconds."""
+        return frozenset(
+            str(cluster)
+            for cluster in self._clusters
+            if self._board.total(f"cluster.{cluster}") > 0
+            or any(
+                self._board.get(row, f"passed_over_until_ms.{cluster}") > now_s * 1e3
+                for row in range(self._board.rows)
+            )
+        )
+
+    def handed(self, row: int, cluster: int, outcome: str) -> None:
+        """An offer was handed to a cluster, with one of OUTCOMES."""
+        self._board.add(row, f"handed.{cluster}.{outcome}")
+
+    def pass_over(self, row: int, cluster: int, until_s: float) -> None:
+        """A cluster failed; it is not to be chosen before that monotonic second."""
+        self._board.set(row, f"passed_over_until_ms.{cluster}", int(until_s * 1e3))
 
     def collect(self) -> Iterator[Metric]:
         """Families for Prometheus."""
@@ -63,4 +93,25 @@ class FleetBoard:
             advertised.add_metric([name], self._board.total(f"advertised.{name}"))
             healthy.add_metric([name], float(name not in unhealthy))
         yield advertised
+        yield healthy
+        yield from self._collect_clusters()
+
+    def _collect_clusters(self) -> Iterator[Metric]:
+        handovers = CounterMetricFamily(
+            "transceiver_handovers",
+            "Offers that were handed to another cluster, by what came of it.",
+            labels=["cluster", "outcome"],
+        )
+        healthy = GaugeMetricFamily(
+            "transceiver_cluster_healthy",
+            "1 while offers may be handed to another cluster.",
+            labels=["cluster"],
+        )
+        unhealthy = self.unhealthy_clusters(time.monotonic())
+        for cluster in self._clusters:
+            for out in OUTCOMES:
+                handed = self._board.total(f"handed.{cluster}.{out}")
+                handovers.add_metric([str(cluster), out], handed)
+            healthy.add_metric([str(cluster)], float(str(cluster) not in unhealthy))
+        yield handovers
         yield healthy

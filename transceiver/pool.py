@@ -79,7 +79,11 @@ class Pool:
         self._board = Board(config.workers, board_names())
         self._watchdog = Watchdog(self._board)
         self._key_limits = KeyLimits(config.workers, config.api_keys)
-        self._fleet = FleetBoard(config.workers, [item.name for item in config.ingresses])
+        self._fleet = FleetBoard(
+            config.workers,
+            [item.name for item in config.ingresses],
+            [cluster.id for cluster in config.other_clusters],
+        )
         self._announced = False
         self._failed_starts = 0
 

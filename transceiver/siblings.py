@@ -18,7 +18,7 @@ from .errors import RequestError
 
 FORWARD_TIMEOUT_S = 2.0
 _FORWARDED = ("Authorization", "Content-Type", "If-Match")
-RETURNED = ("Content-Type", "ETag")
+RETURNED = ("Content-Type", "ETag", "Location", "Retry-After", "Server-Timing")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ import ipaddress
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from urllib.parse import urlsplit
 
 from relay.wire.address import Endpoint
 
@@ -33,6 +34,22 @@ class Ingress:
     def addresses(self) -> list[str]:
         """As text, for people."""
         return [str(Endpoint(item.host, item.port)) for item in self.candidates]
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Transceivers that share a cluster id, and where other clusters reach their signaling."""
+
+    id: int
+    url: str
+    """Without a slash at its end; empty for this cluster, when it is not told."""
+    place: Place | None
+    weight: float = 1.0
+
+    @property
+    def name(self) -> str:
+        """As in metrics and in Redis."""
+        return str(self.id)
 
 
 def read_endpoint(option: str, text: str) -> Endpoint:
@@ -103,6 +120,52 @@ def _read_where(
     if not 0 <= weight <= WEIGHT_MAX:
         raise ConfigError(f"{option}: {text!r} has a weight that is not of 0..{WEIGHT_MAX:.0f}")
     return Place(latitude, longitude), weight
+
+
+def read_cluster(text: str) -> Cluster:
+    """ID=URL@LAT,LON[,WEIGHT]."""
+    option = "--cluster-peer"
+    cluster_id, _, rest = text.partition("=")
+    url, at, where = rest.rpartition("@")
+    if not at or not re.fullmatch(r"[0-9]{1,5}", cluster_id) or int(cluster_id) > 65_535:
+        raise ConfigError(f"{option}: {text!r} must be ID=URL@LAT,LON[,WEIGHT], ID 0..65535")
+    try:
+        parts = urlsplit(url)
+        usable = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if (
+        not usable
+        or parts.scheme not in ("http", "https")
+        or parts.username is not None
+        or parts.query
+        or parts.fragment
+        or not url.isprintable()
+        or " " in url
+    ):
+        raise ConfigError(f"{option}: cluster {cluster_id} must have a URL http[s]://HOST[:PORT]")
+    place, weight = _read_where(option, text, where)
+    return Cluster(int(cluster_id), url.rstrip("/"), place, weight)
+
+
+def read_clusters(
+    texts: Iterable[str], own_id: int, place: Place | None
+) -> tuple[Cluster, tuple[Cluster, ...]]:
+    """This cluster and the others; one list may serve all, and this one's entry tells its place."""
+    read: dict[int, Cluster] = {}
+    for text in texts:
+        cluster = read_cluster(text)
+        if cluster.id in read:
+            raise ConfigError(f"--cluster-peer: cluster {cluster.id} is given twice")
+        read[cluster.id] = cluster
+    listed = read.pop(own_id, Cluster(own_id, "", place))
+    own = listed if place is None else replace(listed, place=place)
+    if read and own.place is None:
+        raise ConfigError(
+            f"--cluster-peer: the place of this cluster ({own_id}) is missing; tell it with --place "
+            f"or with an entry of its own"
+        )
+    return own, tuple(read.values())
 
 
 def names_of(ingresses: Sequence[Ingress]) -> str:

@@ -37,6 +37,7 @@ from .backends.realtime import RealtimeBackend, RealtimeConfig
 from .board import Board, Serving
 from .callid import NOWHERE, CallIds, Owner
 from .calls import Calls, Place
+from .clusters import CLUSTER_PATH, Clusters, ClusterSide
 from .config import TransceiverConfig
 from .dtls import Identity
 from .entry import DIRECT, Steering
@@ -141,6 +142,8 @@ class _Worker:
         await parts.siblings.close()
         if parts.peers is not None:
             await parts.peers.close()
+        if parts.clusters is not None:
+            await parts.clusters.close()
         for runner in runners:
             await runner.cleanup()
 
@@ -207,13 +210,14 @@ class _Worker:
             row=self._process,
             siblings=Siblings(pool.run_dir),
             peers=Peers(config.auth_secret) if self._peer and config.auth_secret else None,
+            clusters=self._make_clusters(),
             auth=Authenticator(
                 config.auth_secret or pool.call_id_key, config.api_keys, is_open=config.is_open
             ),
             steering=Steering(
                 ingresses,
                 config.second_ingress,
-                config.place,
+                config.cluster.place,
                 config.trusted_proxies,
                 config.geoip,
                 pool.fleet.unhealthy_ingresses,
@@ -232,6 +236,14 @@ class _Worker:
         )
         return calls, parts
 
+    def _make_clusters(self) -> Clusters | None:
+        pool, config = self._pool, self._pool.config
+        if not config.other_clusters or config.auth_secret is None:
+            return None
+        return Clusters(
+            config.auth_secret, config.cluster, config.other_clusters, pool.fleet, self._process
+        )
+
     async def _listen(self, parts: AppParts) -> tuple[Listener, list[web.AppRunner]]:
         config = self._pool.config
         tls: ssl.SSLContext | None = None
@@ -247,7 +259,11 @@ class _Worker:
             peer = await _runner(make_peer_app(config.auth_secret, self._process, parts.siblings))
             await web.SockSite(peer, self._peer, backlog=BACKLOG).start()
             runners.append(peer)
-        public = await _runner(make_public_app(parts))
+        app = make_public_app(parts)
+        if parts.clusters is not None and config.auth_secret is not None:
+            side = ClusterSide(config.auth_secret, config.cluster_id, self._process, parts.siblings)
+            app.router.add_post(CLUSTER_PATH, side.answer)
+        public = await _runner(app)
         assert public.server is not None
         listener = Listener(self._pool.http, public.server, self._pool.board, self._process, tls)
         listener.start()

@@ -17,8 +17,8 @@ from relay.wire.address import Endpoint
 from tests.support.calls import post_offer
 from tests.support.offers import CHROMIUM
 from tests.support.process import Process, Processes
+from transceiver.boxes import Ask, PeerSeal
 from transceiver.callid import CallIds, Owner, derive_key
-from transceiver.peers import Ask, PeerSeal
 
 SECRET = "a secret of at least thirty-two bytes"
 KEYS = "ann key-of-ann-0123456789abcdef\nbob key-of-bob-0123456789abcdef\n"
@@ -75,6 +75,8 @@ async def test_any_host_answers_for_a_call_of_another(serve: Serve) -> None:
     for path in paths:
         status, stats = await ask(here, "GET", path + "/stats")
         assert (status, stats["id"]) == (200, path.rpartition("/")[2])
+    assert (await ask(here, "GET", paths[0]))[0] == 204
+    assert (await ask(here, "GET", paths[0], BOB))[0] == 404
     assert (await ask(here, "GET", paths[0] + "/stats", BOB))[0] == 404
     assert (await ask(here, "GET", paths[0] + "/stats", {}))[0] == 401
     assert (await ask(here, "DELETE", paths[0]))[0] == 200

@@ -16,7 +16,7 @@ from tests.support.mmdb import write_mmdb
 from transceiver import cli, log
 from transceiver.config import TransceiverConfig, read_workers
 from transceiver.errors import ConfigError
-from transceiver.sites import read_ingress
+from transceiver.sites import Cluster, read_ingress
 from transceiver.steering import Place
 
 
@@ -181,11 +181,42 @@ def test_places_proxies_and_several_ingresses(keyring: str, tmp_path: Path) -> N
     assert [(item.place, item.weight) for item in config.ingresses] == [
         (Place(50.1, 8.7), 2.5), (Place(-1, -2), 1),
     ]  # fmt: skip
-    assert config.place == Place(45.6, -121.2)
+    assert config.cluster.place == Place(45.6, -121.2)
     assert [str(item) for item in config.trusted_proxies] == ["10.0.0.0/8", "2001:db8::1/128"]
     assert config.second_ingress
     assert config.geoip is not None
     assert config.geoip(ipaddress.ip_address("192.0.2.7")) == Place(1, 2)
+
+
+def test_clusters(keyring: str, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("of at least sixteen bytes")
+    entries = ["--cluster-peer=2=https://tokyo.example/@35,139,2", "--cluster-peer=1=http://a@50,8"]
+    known = [*good(keyring), f"--auth-secret={secret}", "--cluster=1"]
+    config = served(*known, *entries)
+    assert config.cluster == Cluster(1, "http://a", Place(50, 8))
+    assert config.other_clusters == (Cluster(2, "https://tokyo.example", Place(35, 139), 2),)
+    assert served(*known, *entries, "--place=1,2").cluster.place == Place(1, 2)
+    alone = served(*good(keyring), "--cluster-peer=0=http://a@50,8")
+    assert (alone.cluster.place, alone.other_clusters) == (Place(50, 8), ())
+    assert "needs --auth-secret" in invoke(*good(keyring), "--cluster=1", *entries).stderr
+    assert "--place" in invoke(*known, entries[0]).stderr
+    assert "is given twice" in invoke(*known, *entries, entries[0]).stderr
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2", "2=http://a", "http://a@1,2", "x=http://a@1,2", "70000=http://a@1,2", "2=a@1,2",
+        "2=ftp://a@1,2", "2=http://@1,2", "2=http://u:hunter2@a@1,2", "2=http://a:x@1,2",
+        "2=http://a?b@1,2", "2=http://a b@1,2", "2=http://a@91,2", "2=http://a@1,2,-1",
+    ],
+)  # fmt: skip
+def test_a_wrong_cluster_is_one_line(keyring: str, text: str) -> None:
+    result = invoke(*good(keyring), f"--cluster-peer={text}")
+    assert result.exit_code == 2
+    assert re.fullmatch(r"transceiver: --cluster-peer: [^\n]+\n", result.stderr), result.stderr
+    assert "hunter2" not in result.stderr
 
 
 def test_an_ingress_is_named_once(keyring: str) -> None:

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.wire.address import Endpoint
-from transceiver.peers import CLOCK_SKEW_S, Ask, PeerSeal, open_peers
+from transceiver.boxes import CLOCK_SKEW_S, Ask, PeerSeal
+from transceiver.peers import open_peers
 from transceiver.siblings import Reply
 
 NOW_S = 1_000_000.0
