@@ -15,7 +15,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from relay.cache import LOOKUPS_PER_S
+from relay.cache_policy import LOOKUPS_PER_S
 from relay.capacity import Cost, Site, plan
 
 COST = Cost(up_us=3.0, down_us=3.7)

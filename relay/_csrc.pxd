@@ -251,6 +251,7 @@ cdef extern from "relay/loop.h" nogil:
     enum:
         VR_LOOP_SOCKETS_MAX
         VR_COALESCE_US_MAX
+        VR_BUSY_POLL_US_MAX
 
     enum:
         VR_LOOP_GOES_ON
@@ -267,6 +268,7 @@ cdef extern from "relay/loop.h" nogil:
         size_t socket_count
         unsigned batch_max
         unsigned coalesce_us
+        unsigned busy_poll_us
         int stop_fd
         int life_fd
         int command_fd

@@ -173,6 +173,7 @@ class Worker:
         bell_fd: int = -1,
         batch_max: int = 256,
         coalesce_us: int = 0,
+        busy_poll_us: int = 0,
     ) -> None:
         """Maps, checks and prepares everything, so that `run` starts within microseconds.
         `coalesce_us` (at most 10,000): sleep so long after a batch that was not full. With a

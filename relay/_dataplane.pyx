@@ -534,7 +534,7 @@ cdef class Worker:
 
     def __init__(self, *, slot, public, internal_fd, table_fd, stats_fd, stop_fd, life_fd,
                  ForwardConfig config not None, backbone_fd=-1, desks_fd=-1, answers_fd=-1,
-                 bell_fd=-1, batch_max=c.VR_BATCH_MAX, coalesce_us=0):
+                 bell_fd=-1, batch_max=c.VR_BATCH_MAX, coalesce_us=0, busy_poll_us=0):
         if self._slots != NULL:
             raise ValueError("a worker is made once")
         if len(public) + 2 > c.VR_LOOP_SOCKETS_MAX:
@@ -545,6 +545,8 @@ cdef class Worker:
             raise ValueError(f"batch_max: {batch_max}")
         if not 0 <= coalesce_us <= c.VR_COALESCE_US_MAX:
             raise ValueError(f"coalesce_us: {coalesce_us}")
+        if not 0 <= busy_poll_us <= c.VR_BUSY_POLL_US_MAX:
+            raise ValueError(f"busy_poll_us: {busy_poll_us}")
         self._config = config
         self._table_memory = _Mapping(table_fd, True)
         _attach(&self._table, self._table_memory)
@@ -562,6 +564,7 @@ cdef class Worker:
         self._loop_config.sockets = self._sockets
         self._loop_config.batch_max = batch_max
         self._loop_config.coalesce_us = coalesce_us
+        self._loop_config.busy_poll_us = busy_poll_us
         self._loop_config.stop_fd = stop_fd
         self._loop_config.life_fd = life_fd
         self._loop_config.command_fd = -1

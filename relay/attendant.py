@@ -85,6 +85,7 @@ class ControlKeeper:
             "cache": cache
             and {
                 "url": cache.url,
+                "lookups_per_s": cache.lookups_per_s,
                 "desks": cache.desks_fd,
                 "bell": cache.bell_fd,
                 "answers": cache.answer_fds,

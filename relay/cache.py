@@ -5,7 +5,7 @@
 2. What a worker tells is written soon, in batches, to live for TTL_S; a flow that goes on is told
    again in time. Nothing is ever deleted: a key that is not refreshed ends by itself.
 3. What a worker asks is read once: one lookup a key at a time, a short memory of what was found and
-   what was not, at most LOOKUPS_PER_S, and at once "not found" while Redis is in trouble.
+   what was not, at most `lookups_per_s`, and at once "not found" while Redis is in trouble.
 4. Trouble costs one log line when it begins, one when it ends, and counters; never an exception.
 """
 
@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from relay.cache_policy import (
+    LOOKUPS_PER_S,
     Breaker,
     NegativeCache,
     RateCap,
@@ -34,7 +35,6 @@ WRITE_PAUSE_S = 0.05
 WRITE_BATCH = 500
 WRITES_WAITING_MAX = 100_000
 LOOKUP_BATCH = 64
-LOOKUPS_PER_S = 2_000
 LOOKUP_LIMIT_S = 0.25
 WRITE_LIMIT_S = 1.0
 MISS_MEMORY_S = 1.0
@@ -125,6 +125,7 @@ class FlowCache:
         lookup_store: Store,
         write_store: Store,
         log: Logger,
+        lookups_per_s: int = LOOKUPS_PER_S,
     ) -> None:
         """`answer_fds` has the eventfd of each slot; the two stores are used by a thread each."""
         self.lookup = Operation("lookup", log)
@@ -137,7 +138,7 @@ class FlowCache:
         self._answer_fds = answer_fds
         self._lookup_store = lookup_store
         self._write_store = write_store
-        self._cap = RateCap(LOOKUPS_PER_S)
+        self._cap = RateCap(lookups_per_s)
         self._misses = NegativeCache(MISS_MEMORY_S, MISSES_MAX)
         self._check_at_s = 0.0
         self._hits: dict[bytes, tuple[float, tuple[bytes, ...]]] = {}

@@ -64,6 +64,10 @@ class Breaker:
         self._retry_at_s = now_s + pause_s * (1.0 - self._draw() / 2.0)
 
 
+LOOKUPS_PER_S = 2_000
+"""What a host asks Redis at most, unless --limit says otherwise."""
+
+
 class RateCap:
     """At most `per_s` a second, a second's worth at once."""
 

@@ -15,6 +15,7 @@ class CacheLink:
     """The descriptors, open for the supervisor's life."""
 
     url: str = field(repr=False)
+    lookups_per_s: int
     desks_fd: int
     bell_fd: int
     answer_fds: tuple[int, ...]
@@ -26,8 +27,8 @@ class CacheLink:
         return [self.desks_fd, self.bell_fd, *self.answer_fds]
 
 
-def open_cache_link(url: str, slots: int) -> CacheLink:
+def open_cache_link(url: str, lookups_per_s: int, slots: int) -> CacheLink:
     """Empty desks and silent bells. Raises OSError."""
     flags = os.EFD_CLOEXEC | os.EFD_NONBLOCK
     answer_fds = tuple(os.eventfd(0, flags) for _ in range(slots))
-    return CacheLink(url, create_desks(slots), os.eventfd(0, flags), answer_fds)
+    return CacheLink(url, lookups_per_s, create_desks(slots), os.eventfd(0, flags), answer_fds)

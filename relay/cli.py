@@ -23,8 +23,9 @@ LIMIT_NAMES = (
     "flow-checks-per-s",
     "transceiver-new-flows-per-s",
     "source-unanswered",
+    "cache-lookups-per-s",
 )
-"""As the data plane knows them (relay._dataplane.LIMITS), which is not imported for a help text."""
+"""As relay.config knows them, which is not imported for a help text."""
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -189,7 +190,7 @@ def keygen(key_id: int) -> None:
 )
 @option(
     "--limit",
-    f"A cap of one worker, one of {', '.join(LIMIT_NAMES)}; may be repeated.",
+    f"A cap of one worker (the last: of the host), one of {', '.join(LIMIT_NAMES)}; may be repeated.",
     metavar="NAME=N",
     multiple=True,
 )
@@ -207,6 +208,21 @@ def keygen(key_id: int) -> None:
     metavar="N",
     type=click.IntRange(0, 10_000),
     default=0,
+    show_default=True,
+)
+@option(
+    "--busy-poll-us",
+    "Microseconds for which the kernel looks into the network card before it sleeps: less delay, more CPU.",
+    metavar="N",
+    type=click.IntRange(0, 10_000),
+    default=0,
+    show_default=True,
+)
+@option(
+    "--steer",
+    "Worker of a datagram: by the kernel's hash (off), or the one pinned to the CPU that received it.",
+    type=click.Choice(["off", "cpu"]),
+    default="off",
     show_default=True,
 )
 @option(
@@ -287,6 +303,8 @@ def _serve_config(
     limit: Sequence[str],
     receive_buffer: int,
     coalesce_us: int,
+    busy_poll_us: int,
+    steer: Any,
     pin: Any,
     drain_timeout: float,
     drain_min_flows: int,
@@ -297,12 +315,15 @@ def _serve_config(
 ) -> Any:
     import os
 
-    from relay import addresses, backbones, config, cpus
-    from relay._dataplane import LIMITS
+    from relay import addresses, backbones, config, cpus, tuning
 
     count = config.parse_workers("--workers", workers)
     inside = addresses.parse_endpoint("--internal", internal)
     allowed = cpus.allowed_cpus()
+    pins = cpus.pin_plan(pin, count, allowed, cpus.cpu_quota(), os.cpu_count() or 1)
+    tuning.check_steering("--steer", steer, pins)
+    limits = config.parse_limits("--limit", limit, config.LIMITS)
+    lookups = limits.pop(config.CACHE_LIMIT, config.LIMITS[config.CACHE_LIMIT])
     return config.ServeConfig(
         listen=tuple(addresses.parse_listen("--listen", text) for text in listen),
         workers=count,
@@ -318,7 +339,8 @@ def _serve_config(
         cluster_routes=backbones.parse_cluster_routes(
             "--cluster-route", cluster_route, cluster, inside
         ),
-        limits=config.parse_limits("--limit", limit, LIMITS),
+        limits=limits,
+        cache_lookups_per_s=lookups,
         idle_timeout_s=idle_timeout,
         max_flows=max_flows,
         receive_buffer_bytes=receive_buffer,
@@ -329,7 +351,9 @@ def _serve_config(
         takeover=takeover,
         run_dir=Path(run_dir) if run_dir else config.default_run_dir(),
         coalesce_us=coalesce_us,
-        pins=cpus.pin_plan(pin, count, allowed, cpus.cpu_quota(), os.cpu_count() or 1),
+        steer=steer,
+        busy_poll_us=busy_poll_us,
+        pins=pins,
     )
 
 

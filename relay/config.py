@@ -14,14 +14,21 @@ from ipaddress import IPv6Network
 from pathlib import Path
 from typing import cast
 
+from relay import _dataplane as dataplane
 from relay import addresses, cpus
 from relay.addresses import AllowedNetwork, HostPort, Listen
 from relay.backbones import Backbone
+from relay.cache_policy import LOOKUPS_PER_S
 from relay.errors import ConfigError
 from relay.log import LogFormat
+from relay.tuning import SteerMode
 from relay.wire.keyring import Keyring, KeyringError
 
 MAX_WORKERS = 128
+
+CACHE_LIMIT = "cache_lookups_per_s"
+LIMITS: Mapping[str, int] = {**dataplane.LIMITS, CACHE_LIMIT: LOOKUPS_PER_S}
+"""What --limit may change, and the defaults. The cache's is the host's, all others are each worker's."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,12 @@ class ServeConfig:
     """The CPU of each worker; None: not pinned."""
     coalesce_us: int
     """How long a worker sleeps after a batch that was not full."""
+    steer: SteerMode
+    """Which worker's socket gets a datagram: by the kernel's hash, or by the CPU that received it."""
+    busy_poll_us: int
+    """How long the kernel may look for packets in the network card before it sleeps; 0: off."""
+    cache_lookups_per_s: int
+    """Of the whole host."""
 
     @property
     def max_flows_per_worker(self) -> int:

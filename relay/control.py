@@ -56,6 +56,7 @@ def start_cache(about: dict[str, Any], slots: int) -> FlowCache:
         RedisStore(about["url"], LOOKUP_LIMIT_S),
         RedisStore(about["url"], WRITE_LIMIT_S),
         get_logger(),
+        about["lookups_per_s"],
     )
     cache.start()
     return cache

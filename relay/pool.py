@@ -55,6 +55,7 @@ class PoolConfig:
     stats_fd: int
     pins: Sequence[int] | None
     coalesce_us: int
+    busy_poll_us: int
     forward: Mapping[str, object]
     """The arguments of ForwardConfig in JSON, keys in hex."""
     cache: CacheLink | None
@@ -281,6 +282,7 @@ class WorkerPool:
             "life": self._life_read,
             "pins": self._config.pins,
             "coalesce_us": self._config.coalesce_us,
+            "busy_poll_us": self._config.busy_poll_us,
             "forward": self._config.forward,
             "desks": cache.desks_fd if cache else -1,
             "bell": cache.bell_fd if cache else -1,

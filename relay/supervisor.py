@@ -28,6 +28,7 @@ from relay.rundir import connect_takeover
 from relay.signals import SignalPipe
 from relay.status import State, StatusPage, create_status
 from relay.takeover import Takeover
+from relay.tuning import tune
 
 TICK_S = 0.1
 STOP_LIMIT_S = 2.0
@@ -47,15 +48,21 @@ class Supervisor:
             self._estate = _adopt(predecessor, config, log)
         else:
             self._estate = open_estate(config, log)
+            self._tune()
         status_fd = create_status()
         self._status = StatusPage(status_fd, writable=True)
         self._events = Events()
-        cache = open_cache_link(config.redis, config.workers) if config.redis else None
+        cache = (
+            open_cache_link(config.redis, config.cache_lookups_per_s, config.workers)
+            if config.redis
+            else None
+        )
         pool_config = PoolConfig(
             slots=self._estate.slot_descriptors(),
             stats_fd=self._estate.stats_fd,
             pins=config.pins,
             coalesce_us=config.coalesce_us,
+            busy_poll_us=config.busy_poll_us,
             forward=config.forward_description(),
             cache=cache,
         )
@@ -103,11 +110,21 @@ class Supervisor:
                 return
             self._takeover = None
             self._estate.run_dir.claim()
+            self._tune()
             self._log.info("taken_over")
         self._control.tick()
         self._reap_strangers()
         if self._status.state is State.STARTING:
             self._check_started()
+
+    def _tune(self) -> None:
+        """Not before the sockets are this process's own: a takeover may still fail."""
+        tune(
+            self._estate.sockets,
+            steer_to=self._config.pins if self._config.steer == "cpu" else None,
+            busy_poll_us=self._config.busy_poll_us,
+            warn=self._log.warning,
+        )
 
     def _check_started(self) -> None:
         if self._pool.serving:

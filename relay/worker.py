@@ -60,6 +60,7 @@ def _serve(about: dict[str, Any], config: ForwardConfig, slot: int, control: int
             bell_fd=about["bell"],
             config=config,
             coalesce_us=about["coalesce_us"],
+            busy_poll_us=about["busy_poll_us"],
         )
     except Exception as error:
         return f"failed: {type(error).__name__}: {error}"

@@ -4,6 +4,7 @@
 #include "../../csrc/wire/spp.h"
 
 #include <errno.h>
+#include <netinet/udp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,7 +78,37 @@ uint8_t *line_add(struct line *line, uint16_t port, size_t bytes, uint32_t sourc
     return line->data[i];
 }
 
+/* Makes one message of neighbours that the kernel cuts apart again (UDP_SEGMENT): equal sizes, the last may
+ * be shorter. All of the line have one destination and one source. */
+static void merge_runs(struct line *line) {
+    unsigned messages = 0;
+    for (unsigned i = 0, items; i < line->count; i += items, messages++) {
+        uint16_t bytes = (uint16_t)line->part[i].iov_len;
+        struct msghdr *header = &line->message[messages].msg_hdr;
+        for (items = 1; i + items < line->count && line->part[i + items].iov_len <= bytes; items++)
+            if (line->part[i + items].iov_len < bytes) {
+                items++;
+                break;
+            }
+        *header = (struct msghdr){.msg_name = &line->name[i],
+                                  .msg_namelen = sizeof line->name[i],
+                                  .msg_iov = &line->part[i],
+                                  .msg_iovlen = items};
+        if (items == 1)
+            continue;
+        header->msg_control = &line->control[messages];
+        header->msg_controllen = CMSG_SPACE(sizeof bytes);
+        line->control[messages].align = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof bytes),
+                                                         .cmsg_level = IPPROTO_UDP,
+                                                         .cmsg_type = UDP_SEGMENT};
+        memcpy(CMSG_DATA(&line->control[messages].align), &bytes, sizeof bytes);
+    }
+    line->count = messages;
+}
+
 void line_send(struct line *line, int fd) {
+    if (line->makes_runs)
+        merge_runs(line);
     for (unsigned done = 0; done < line->count;) {
         int sent = sendmmsg(fd, line->message + done, line->count - done, 0);
         if (sent < 0 && errno != EINTR)

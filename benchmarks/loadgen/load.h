@@ -39,6 +39,7 @@ extern struct ends ends;
 /* Datagrams that are sent together. */
 struct line {
     unsigned count;
+    bool makes_runs; /* all to one destination: equal neighbours leave together (UDP_SEGMENT) */
     struct mmsghdr message[BATCH];
     struct iovec part[BATCH];
     struct sockaddr_in name[BATCH];

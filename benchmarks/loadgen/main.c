@@ -107,7 +107,12 @@ static bool obey(char **word, unsigned words) {
         fill_up(port, count, sizes);
     else if (strcmp(verb, "down") == 0 && words == 4 && ends.flows && sizes_parse(&sizes, word[3]))
         fill_down(port, count, sizes);
-    else if (strcmp(verb, "evil") == 0 && words >= 4 && ends.ufrags)
+    else if (strcmp(verb, "down-runs") == 0 && words == 4 && ends.flows &&
+             sizes_parse(&sizes, word[3])) {
+        line.makes_runs = true;
+        fill_down(port, count, sizes);
+        line.makes_runs = false;
+    } else if (strcmp(verb, "evil") == 0 && words >= 4 && ends.ufrags)
         return fill_evil(port, count, word[3], words > 4 ? word[4] : ends.ufrag[0]);
     else if (strcmp(verb, "collect") == 0)
         collect();

@@ -4,12 +4,15 @@
  * 2. Each turn serves every ready socket once, with one batch of at most batch_max datagrams, and
  *    starts with another socket each time: a flood on one side delays the other by one batch.
  * 3. A batch is finished, sends included, before the next is received: a worker that dies at any
- *    instruction loses at most one batch and the backlogs (socket.h 3). All else waits in sockets.
+ *    instruction loses at most one batch and the backlogs (socket.h 3). All else waits in sockets. Only
+ *    where trains come unannounced (socket.h 6) the first receive call may bring more than a batch.
  * 4. The clock is read once per batch (CLOCK_MONOTONIC_COARSE: a few milliseconds coarse, and cheap).
  * 5. Progress is counted every turn, and a turn comes at least every 100 ms; a stale count is a hang.
  * 6. stop_fd and life_fd are only watched, never read: all workers may share them.
  * 7. It never waits for more datagrams, unless coalesce_us asks for that: then, after a turn without a
  *    full batch, it sleeps so long, and the next batch is larger.
+ * 8. With busy_poll_us the kernel looks into the network card for so long before the loop sleeps
+ *    (EPIOCSPARAMS); a kernel that does not know how (before 6.9) just sleeps.
  */
 #ifndef VR_LOOP_H
 #define VR_LOOP_H
@@ -23,7 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { VR_LOOP_SOCKETS_MAX = 64, VR_COALESCE_US_MAX = 10000 };
+enum { VR_LOOP_SOCKETS_MAX = 64, VR_COALESCE_US_MAX = 10000, VR_BUSY_POLL_US_MAX = 10000 };
 
 enum vr_loop_end {
     VR_LOOP_GOES_ON = 0,
@@ -42,6 +45,7 @@ struct vr_loop_config {
     size_t socket_count;              /* 1..VR_LOOP_SOCKETS_MAX */
     unsigned batch_max;               /* 1..VR_BATCH_MAX */
     unsigned coalesce_us;             /* 0..VR_COALESCE_US_MAX */
+    unsigned busy_poll_us;            /* 0..VR_BUSY_POLL_US_MAX */
     int stop_fd;                      /* an eventfd */
     int life_fd;                      /* the reading end of a pipe */
     int command_fd;                   /* the mailbox's eventfd, or -1: no commands */

@@ -5,11 +5,16 @@
 #include <errno.h>
 #include <linux/sock_diag.h>
 #include <netinet/in.h>
+#include <netinet/udp.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 
-/* Room for the address that was asked (PKTINFO) and the TOS. */
+#ifndef UDP_GRO
+#define UDP_GRO 104
+#endif
+
+/* Room for the TOS, and for the address that was asked (PKTINFO) or the size of a train's datagrams. */
 struct control {
     _Alignas(struct cmsghdr)
         uint8_t bytes[CMSG_SPACE(sizeof(struct in6_pktinfo)) + CMSG_SPACE(sizeof(int))];
@@ -17,10 +22,29 @@ struct control {
 
 struct vr_slots {
     uint8_t data[VR_BATCH_MAX][VR_SLOT_BYTES] __attribute__((aligned(64)));
+    uint8_t train[VR_TRAIN_MESSAGES][VR_TRAIN_BYTES] __attribute__((aligned(64)));
+};
+
+/* One datagram of a train, or of a message that is none. */
+struct piece {
+    uint8_t *data;
+    uint32_t data_bytes;
+    uint32_t message;
+};
+
+/* Rule 6. */
+struct trains {
+    unsigned wanted;  /* messages of the next receive call */
+    unsigned message; /* where to go on taking apart, */
+    unsigned at;      /* and how far into that message */
+    unsigned segment_bytes[VR_TRAIN_MESSAGES];
+    uint8_t tos[VR_TRAIN_MESSAGES];
+    struct piece piece[VR_BATCH_MAX];
 };
 
 struct rx {
     unsigned used; /* headers that the last receive call may have written */
+    bool was_full;
     struct mmsghdr message[VR_BATCH_MAX];
     struct iovec part[VR_BATCH_MAX];
     union vr_sockaddr name[VR_BATCH_MAX];
@@ -37,8 +61,10 @@ struct vr_socket {
     unsigned data_offset; /* where in a slot a datagram starts */
     struct vr_addr bound;
     struct vr_addr advertised;
+    bool takes_trains;
     struct vr_slots *slots;
     struct rx rx;
+    struct trains trains;
     struct vr_sender sender;
 };
 
@@ -80,17 +106,20 @@ static int set_options(const struct vr_socket *socket) {
 /* --- life --- */
 
 static void prepare_receiving(struct vr_socket *socket) {
-    for (unsigned i = 0; i < VR_BATCH_MAX; i++) {
+    bool trains = socket->takes_trains;
+    for (unsigned i = 0; i < (trains ? VR_TRAIN_MESSAGES : VR_BATCH_MAX); i++) {
         struct msghdr *header = &socket->rx.message[i].msg_hdr;
-        socket->rx.part[i].iov_base = socket->slots->data[i] + socket->data_offset;
-        socket->rx.part[i].iov_len =
-            VR_DATAGRAM_MAX_BYTES + VR_SLOT_PAYLOAD_OFFSET - socket->data_offset;
+        uint8_t *room = trains ? socket->slots->train[i] : socket->slots->data[i];
+        unsigned end = trains ? VR_TRAIN_BYTES : VR_SLOT_PAYLOAD_OFFSET + VR_DATAGRAM_MAX_BYTES;
+        socket->rx.part[i].iov_base = room + socket->data_offset;
+        socket->rx.part[i].iov_len = end - socket->data_offset;
         header->msg_iov = &socket->rx.part[i];
         header->msg_iovlen = 1;
         header->msg_name = &socket->rx.name[i];
         header->msg_control = &socket->rx.control[i];
     }
-    socket->rx.used = VR_BATCH_MAX;
+    socket->rx.used = trains ? VR_TRAIN_MESSAGES : VR_BATCH_MAX;
+    socket->trains.wanted = VR_TRAIN_MESSAGES;
 }
 
 struct vr_socket *vr_socket_new(const struct vr_socket_config *config) {
@@ -125,6 +154,8 @@ struct vr_socket *vr_socket_new(const struct vr_socket_config *config) {
         errno = error;
         return NULL;
     }
+    socket->takes_trains =
+        socket->side != VR_SIDE_PUBLIC && set_option(socket->fd, IPPROTO_UDP, UDP_GRO, 1) == 0;
     prepare_receiving(socket);
     vr_sender_init(&socket->sender, socket->fd, socket->family, socket->side, socket->wildcard);
     return socket;
@@ -161,22 +192,38 @@ static bool is_fatal(int error) {
     return error == EBADF || error == ENOTSOCK || error == EFAULT || error == EINVAL;
 }
 
+/* Looks at the messages that were received: how long their datagrams are, and how many there are, so that
+ * the next call takes no more than `max` if they go on like this. */
+static void measure_trains(struct vr_socket *socket, unsigned max);
+
 int vr_socket_receive(struct vr_socket *socket, unsigned max) {
     struct rx *rx = &socket->rx;
     for (unsigned i = 0; i < rx->used; i++) {
         rx->message[i].msg_hdr.msg_namelen = sizeof(union vr_sockaddr);
         rx->message[i].msg_hdr.msg_controllen = sizeof(struct control);
     }
-    int received = recvmmsg(socket->fd, rx->message, max, MSG_DONTWAIT, NULL);
+    unsigned wanted = max;
+    if (socket->takes_trains && socket->trains.wanted < max)
+        wanted = socket->trains.wanted;
+    int received = recvmmsg(socket->fd, rx->message, wanted, MSG_DONTWAIT, NULL);
     rx->used = received > 0 ? (unsigned)received : 0;
+    rx->was_full = rx->used == wanted;
     if (received < 0)
         return is_fatal(errno) ? -errno : 0;
-    return received;
+    if (!socket->takes_trains)
+        return received;
+    measure_trains(socket, max);
+    return (int)vr_socket_continue(socket);
+}
+
+bool vr_socket_was_full(const struct vr_socket *socket) {
+    return socket->rx.was_full;
 }
 
 /* The TOS of a datagram and, of a wildcard socket, the address it was sent to; what the kernel did
- * not say stays as it is. */
-static void read_control(const struct msghdr *received, struct vr_ingress *in) {
+ * not say stays as it is. Returns the size of a train's datagrams, 0 when it is none. */
+static unsigned read_control(const struct msghdr *received, struct vr_ingress *in) {
+    int segment_bytes = 0;
     struct msghdr header = *received;
     for (struct cmsghdr *part = CMSG_FIRSTHDR(&header); part; part = CMSG_NXTHDR(&header, part)) {
         const uint8_t *data = CMSG_DATA(part);
@@ -194,11 +241,76 @@ static void read_control(const struct msghdr *received, struct vr_ingress *in) {
             struct in6_pktinfo info;
             memcpy(&info, data, sizeof info);
             memcpy(in->local.ip, &info.ipi6_addr, 16);
+        } else if (part->cmsg_level == IPPROTO_UDP && part->cmsg_type == UDP_GRO) {
+            memcpy(&segment_bytes, data, sizeof segment_bytes);
         }
     }
+    return segment_bytes > 0 ? (unsigned)segment_bytes : 0;
+}
+
+/* --- trains --- */
+
+static void measure_trains(struct vr_socket *socket, unsigned max) {
+    struct trains *trains = &socket->trains;
+    unsigned longest = 1;
+    for (unsigned i = 0; i < socket->rx.used; i++) {
+        struct vr_ingress in = {.tos = 0};
+        unsigned bytes = socket->rx.message[i].msg_len;
+        unsigned segment_bytes = read_control(&socket->rx.message[i].msg_hdr, &in);
+        trains->tos[i] = in.tos;
+        trains->segment_bytes[i] = segment_bytes ? segment_bytes : bytes;
+        if (segment_bytes && (bytes - 1) / segment_bytes + 1 > longest)
+            longest = (bytes - 1) / segment_bytes + 1;
+    }
+    trains->message = trains->at = 0;
+    trains->wanted = max / longest < VR_TRAIN_MESSAGES ? max / longest : VR_TRAIN_MESSAGES;
+    if (trains->wanted == 0)
+        trains->wanted = 1;
+}
+
+unsigned vr_socket_continue(struct vr_socket *socket) {
+    struct trains *trains = &socket->trains;
+    unsigned count = 0;
+    if (!socket->takes_trains)
+        return 0;
+    while (trains->message < socket->rx.used && count < VR_BATCH_MAX) {
+        unsigned i = trains->message, bytes = trains->segment_bytes[i];
+        unsigned left = socket->rx.message[i].msg_len - trains->at;
+        if (bytes > left) /* the last of a train may be shorter */
+            bytes = left;
+        trains->piece[count++] = (struct piece){
+            .data = (uint8_t *)socket->rx.part[i].iov_base + trains->at,
+            .data_bytes = bytes,
+            .message = i,
+        };
+        trains->at += bytes;
+        if (bytes == left) {
+            trains->message++;
+            trains->at = 0;
+        }
+    }
+    return count;
+}
+
+static bool describe_piece(const struct vr_socket *socket, unsigned index, struct vr_ingress *in) {
+    const struct piece *piece = &socket->trains.piece[index];
+    *in = (struct vr_ingress){
+        .side = socket->side,
+        .data = piece->data,
+        .data_bytes = piece->data_bytes,
+        .tos = socket->trains.tos[piece->message],
+        .local = socket->bound,
+    };
+    vr_sockaddr_read(&in->source, &socket->rx.name[piece->message]);
+    if (in->data_bytes <= VR_SPP_BYTES + VR_DATAGRAM_MAX_BYTES)
+        return true;
+    in->data_bytes = VR_SPP_BYTES + VR_DATAGRAM_MAX_BYTES; /* rule 2, as in a slot */
+    return false;
 }
 
 bool vr_socket_ingress(const struct vr_socket *socket, unsigned index, struct vr_ingress *in) {
+    if (socket->takes_trains)
+        return describe_piece(socket, index, in);
     const struct mmsghdr *message = &socket->rx.message[index];
     *in = (struct vr_ingress){
         .side = socket->side,

@@ -59,7 +59,7 @@ def test_a_takeover_under_traffic_loses_nothing(
     assert after['relay_flows{state="established"}'] == 1
     assert after['relay_rx_packets_total{side="public"}'] >= outcome.sent
     assert after["relay_worker_restarts_total"] == before["relay_worker_restarts_total"] == 0
-    third = Relay(processes, tmp_path, "--takeover")
+    third = Relay(processes, tmp_path, "--takeover", "--busy-poll-us", "50")
     assert second.process.wait() == 0
     check_both_ways(third, client, transceiver)
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from relay.cache import LOOKUPS_PER_S, TTL_S, WRITE_BATCH, FlowCache
-from relay.cache_policy import make_value, redis_key
+from relay.cache import TTL_S, WRITE_BATCH, FlowCache
+from relay.cache_policy import LOOKUPS_PER_S, make_value, redis_key
 from relay.redis_store import StoreError
 
 SEALED = bytes(range(21))

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from relay import config
-from relay._dataplane import LIMITS as DATAPLANE_LIMITS
 from relay.cli import LIMIT_NAMES
 from relay.errors import ConfigError
 from relay.wire.keyring import generate_line
@@ -53,7 +52,7 @@ def test_ipv6_prefixes_refused(texts: list[str]) -> None:
 
 
 def test_help_names_every_limit() -> None:
-    assert {name.replace("-", "_") for name in LIMIT_NAMES} == set(DATAPLANE_LIMITS)
+    assert {name.replace("-", "_") for name in LIMIT_NAMES} == set(config.LIMITS)
 
 
 def test_limits_take_dashes_and_underscores() -> None:
