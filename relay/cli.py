@@ -419,14 +419,20 @@ def call(
 
 @main.command()
 @click.option(
-    "--workers", type=click.IntRange(1, 64), default=2, show_default=True, help="Relay workers."
+    "--regions",
+    "regions_count",
+    type=click.IntRange(1, 5),
+    default=1,
+    show_default=True,
+    help="Relays and transceivers of so many regions, a backbone with delays between them, a page for each.",
+)
+@click.option(
+    "--workers", type=click.IntRange(1, 64), help="Relay workers. [default: 2; 1 with regions]"
 )
 @click.option(
     "--transceivers",
     type=click.IntRange(1, 64),
-    default=2,
-    show_default=True,
-    help="Transceiver processes.",
+    help="Transceiver processes. [default: 2; 1 with regions]",
 )
 @click.option("--http", metavar="HOST:PORT", help="The page and its API. [default: localhost:8080]")
 @click.option(
@@ -453,7 +459,10 @@ def call(
 )
 @log_options("warning")
 def demo(**options: Any) -> int:
-    """Start relay, transceivers and a page to talk to, all on this machine."""
+    """Start relay, transceivers and a page to talk to, all on this machine.
+
+    With several regions, the first one's addresses are those of the options; ports of the others follow.
+    """
     from relay.demo import run_demo
 
     return run_demo(**options)

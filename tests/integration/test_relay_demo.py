@@ -9,8 +9,11 @@ import ssl
 import urllib.request
 from pathlib import Path
 
+import aiohttp
 import pytest
 
+from tests.integration.test_transceiver_calls import stats_of
+from tests.support.calls import stock_call
 from tests.support.process import Process, Processes
 from tests.support.relayed import bind_udp, is_running, wait_until
 
@@ -45,6 +48,34 @@ def test_one_line_a_page_and_a_quiet_end(processes: Processes) -> None:
     assert process.stop(signal.SIGINT) == 0
     assert not any(is_running(pid) for pid in started)
     assert len(process.output().splitlines()) == 1
+
+
+async def test_regions_have_a_page_each_and_a_call_enters_at_any(processes: Processes) -> None:
+    """It enters at the second region and lives in the first, with the long way between them."""
+    process, url = start(processes, "--regions", "2")
+    lines = process.output().splitlines()
+    pages = re.findall(
+        r"^  (\w+): open \S+ +\(relay at (\S+) over UDP, cluster (\d+)", process.output(), re.M
+    )
+    assert len(lines) == 3
+    relays = {name: address for name, address, _ in pages}
+    assert [(name, cluster) for name, _, cluster in pages] == [("frankfurt", "1"), ("oregon", "2")]
+    delay = re.search(r"(\d+) ms by backbone", lines[2])
+    assert delay
+    async with aiohttp.ClientSession(url) as http:
+        for ingress, advertised in (("", "frankfurt"), ("?ingress=oregon", "oregon")):
+            async with stock_call(url, query=ingress) as call:
+                await call.wait()
+                stats = await stats_of(http, call.location)
+                passed_s = call.timeline_s["event"] - call.timeline_s["answer"]
+            assert stats["cluster"] == 1
+            assert stats["ingress"]["name"] == advertised
+            assert stats["flow"]["proxy"] == relays[advertised]
+    assert passed_s > 2 * int(delay[1]) / 1000, "it came by the backbone"
+    started = children(process.pid)
+    assert len(started) == 4
+    assert process.stop(signal.SIGINT) == 0
+    assert not any(is_running(pid) for pid in started)
 
 
 def test_a_public_address_serves_https(processes: Processes) -> None:

@@ -103,7 +103,7 @@ export class Attempt {
   }
 
   async #place(callsUrl, speaker) {
-    const call = new Call(callsUrl, this.source, this.#settings.otherBackend);
+    const call = new Call(callsUrl, this.source, { backend: this.#settings.otherBackend, ingress: this.#settings.entry });
     this.call = call;
     this.#page.state("offering");
     call.addEventListener("state", ({ detail }) => this.#onState(detail.state));

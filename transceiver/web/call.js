@@ -37,10 +37,11 @@ export class Call extends EventTarget {
   /** The server's latest statistics, null until the first came. */
   server = null;
 
-  constructor(callsUrl, source, backend = null) {
+  /** `wanted`: {backend, ingress} by name; null or absent leaves it to the server. */
+  constructor(callsUrl, source, wanted = {}) {
     super();
     this.callsUrl = callsUrl;
-    this.backend = backend;
+    this.wanted = wanted;
     this.source = source;
   }
 
@@ -90,7 +91,7 @@ export class Call extends EventTarget {
     this.offerMs = this.#offeredAt - began;
     this.#mark("offer", 0);
     const [placed] = await Promise.all([
-      placeCall(this.callsUrl, offer.sdp, this.backend),
+      placeCall(this.callsUrl, offer.sdp, this.wanted),
       pc.setLocalDescription(offer),
     ]);
     this.url = placed.url;

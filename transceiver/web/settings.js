@@ -1,8 +1,9 @@
 /**
- * What the visitor chooses: backend, voice, how turns are taken, and the devices.
+ * What the visitor chooses: backend, entry, voice, how turns are taken, and the devices.
  *
  * 1. What was never touched is left to the server: its own configuration may know better.
- * 2. Backend and microphone count from the next call on; everything else at once.
+ * 2. Backend, entry and microphone count from the next call on; everything else at once. `?ingress=NAME` of the page
+ *    chooses an entry, too.
  * 3. "change" is emitted with {what: "session" | "taking" | "speaker"}.
  */
 
@@ -31,11 +32,16 @@ export class Settings extends EventTarget {
     this.#showSilence();
   }
 
-  /** The server's configuration: which backends there are. */
-  offer({ backends = [] }) {
+  /** The server's configuration: which backends there are, and which ways in (name to addresses). */
+  offer({ backends = [], ingresses = {} }) {
     const options = backends.map((name) => new Option(name, name));
     this.#byId("backend").replaceChildren(...options);
     this.#byId("backend-field").hidden = backends.length < 2;
+    const entries = Object.keys(ingresses);
+    this.#byId("entry").replaceChildren(new Option("The nearest", ""), ...entries.map((name) => new Option(name, name)));
+    this.#byId("entry-field").hidden = entries.length < 2;
+    const wanted = new URLSearchParams(location.search).get("ingress");
+    if (entries.includes(wanted)) this.#byId("entry").value = wanted;
     this.#follow();
   }
 
@@ -46,6 +52,11 @@ export class Settings extends EventTarget {
   /** What a call must ask for: null for the server's default, its first. */
   get otherBackend() {
     return this.#byId("backend").selectedIndex > 0 ? this.backend : null;
+  }
+
+  /** The ingress that a call must ask for: null for the server's own choice. */
+  get entry() {
+    return this.#byId("entry").value || null;
   }
 
   get hasTurns() {

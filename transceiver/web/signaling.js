@@ -27,14 +27,15 @@ export async function loadConfig() {
 }
 
 /**
- * Posts the offer and returns {answer, url, id, serverMs}; `backend` is a name of the configuration, or null.
+ * Posts the offer and returns {answer, url, id, serverMs}; `backend` and `ingress` are names of the configuration, or null.
  *
  * `url` is the call's own address for hang-up and statistics (null when the server named none), `serverMs` what the
  * server says it spent (Server-Timing), else null.
  */
-export async function placeCall(callsUrl, offer, backend = null) {
+export async function placeCall(callsUrl, offer, { backend = null, ingress = null } = {}) {
   const url = new URL(callsUrl, location.href);
   if (backend) url.searchParams.set("backend", backend);
+  if (ingress) url.searchParams.set("ingress", ingress);
   const response = await request(url, {
     method: "POST",
     headers: { "Content-Type": "application/sdp", Accept: "application/sdp" },
