@@ -1,7 +1,7 @@
 """Results to read: `python -m benchmarks.report` measures and writes benchmarks/results anew.
 
 1. With `--from FILE.json` (of pytest-benchmark) it measures nothing. What else is said on the command
-   line goes to pytest, such as `-k up`.
+   line goes to pytest, such as `-k up`. With `--keep` groups of cases that this run does not measure stay.
 2. results.json has the figures, README.md the tables, *.svg the plots. The machine is described by what
    matters for the figures, not by its name.
 """
@@ -25,7 +25,7 @@ from benchmarks.plots import Bar, bars
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
-SUITES = ("bench_relay.py", "bench_live.py", "bench_attack.py", "bench_wire.py")
+SUITES = ("bench_relay.py", "bench_live.py", "bench_attack.py", "bench_wire.py", "bench_global.py")
 
 Case = dict[str, Any]
 
@@ -44,6 +44,7 @@ def main(arguments: Sequence[str]) -> int:
     """Measure unless told not to, and write."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description=__doc__)
     parser.add_argument("--from", dest="source", type=Path, metavar="FILE.json")
+    parser.add_argument("--keep", action="store_true")
     known, to_pytest = parser.parse_known_args(arguments)
     raw = json.loads(known.source.read_text()) if known.source else measured(to_pytest)
     cases = [
@@ -52,6 +53,10 @@ def main(arguments: Sequence[str]) -> int:
         if bench["extra_info"]
     ]
     RESULTS.mkdir(exist_ok=True)
+    if known.keep:
+        measured_now = {case["group"] for case in cases}
+        before = json.loads((RESULTS / "results.json").read_text())["cases"]
+        cases = [case for case in before if case["group"] not in measured_now] + cases
     results = {"machine": machine(), "cases": cases}
     (RESULTS / "results.json").write_text(json.dumps(results, indent=1) + "\n")
     plots = {name: text for name, text in all_plots(cases).items() if text}
@@ -132,7 +137,34 @@ def all_plots(cases: Sequence[Case]) -> dict[str, str]:
     ]
     note = "Added to the direct way, at a share of what the null forwarder can do"
     plots["delay.svg"] = bars("Delay added", note, rows, " µs") if rows else ""
-    return plots
+    return plots | global_plots(cases)
+
+
+def global_plots(cases: Sequence[Case]) -> dict[str, str]:
+    """Of bench_global.py."""
+    ways = [case for case in cases if case["name"].startswith("test_way[")]
+    shown = {
+        "sound_ms": "set-up to first sound",
+        "rtt_ms": "round trip",
+        "rtt_ms_p99": "round trip, 99 %",
+        "jitter_ms": "jitter",
+    }
+    rows = [
+        Bar(f"{name}, {label(case['name'])}", case[column])
+        for column, name in shown.items()
+        for case in ways
+    ]
+    note = "5 ms to the entry and 40 ms of backbone, against 60 ms with jitter and 1 % loss"
+    stories = [
+        Bar(label(case["name"]), case["silent_ms"])
+        for case in cases
+        if case["name"].startswith("test_story[")
+    ]
+    silent = "The longest time in which the caller heard nothing, median of the rounds"
+    return {
+        "global.svg": bars("A call between regions", note, rows, " ms") if rows else "",
+        "failures.svg": bars("What fails mid-call", silent, stories, " ms") if stories else "",
+    }
 
 
 def label(name: str) -> str:

@@ -44,8 +44,8 @@ def client(world: World) -> Host:
 def test_the_near_entry_is_the_quicker_and_steadier_way(world: World, client: Host) -> None:
     far = world.client(world.oregon, DIRECT)
     with ThreadPoolExecutor() as threads:
-        through = threads.submit(measure, world, client, world.frankfurt.public, TALK_S)
-        straight = threads.submit(measure, world, far, world.oregon.public, TALK_S)
+        through = threads.submit(measure, world.transceiver, client, world.frankfurt.public, TALK_S)
+        straight = threads.submit(measure, world.transceiver, far, world.oregon.public, TALK_S)
         near, direct = through.result(), straight.result()
     for figures, delay_ms in ((near, NEAR.delay_ms + BACKBONE.delay_ms), (direct, DIRECT.delay_ms)):
         assert min(figures.round_trips_s) > 2 * delay_ms / 1000, "the links are what they say"

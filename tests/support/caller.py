@@ -127,6 +127,7 @@ class Caller:
         self._remotes = remotes
         self._nominate_all = nominate_all
         self._check_all = check_all
+        self._authorized = {"Authorization": f"Bearer {transceiver.bearer}"}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="caller")
         self._dtls: SrtpDtls
@@ -185,7 +186,7 @@ class Caller:
             "POST",
             "/v1/realtime/calls",
             _OFFER,
-            **{"Content-Type": "application/sdp", "Authorization": "Bearer ek_test"},
+            **{"Content-Type": "application/sdp", **self._authorized},
         )
         assert status == 201, (status, answer)
         self._mark("answer")
@@ -226,7 +227,8 @@ class Caller:
 
     def hang_up(self) -> int:
         """DELETE of the call; the HTTP status."""
-        return self.host.request(self.transceiver.http, "DELETE", self.location)[0]
+        at = self.transceiver.http
+        return self.host.request(at, "DELETE", self.location, **self._authorized)[0]
 
     # Inside
 

@@ -36,6 +36,8 @@ MEDIA_PORT = 5000
 HTTP_PORT = 8080
 ADMIN_PORT = 9478
 HTTP_TIMEOUT_S = 15.0
+ANY_BEARER = "ek_test"
+"""Good for a transceiver without keys."""
 
 
 def run(*command: str, text: str | None = None) -> str:
@@ -93,6 +95,7 @@ class Host:
         connection = http.client.HTTPConnection(*at, timeout=HTTP_TIMEOUT_S)
         opened = self.namespace.socket(family)
         opened.settimeout(HTTP_TIMEOUT_S)
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as browsers do
         try:
             opened.connect(at)
             connection.sock = opened
@@ -318,9 +321,13 @@ class TransceiverHost:
         family: int = 4,
         workers: int = 1,
         ready: bool = True,
+        bearer: str = ANY_BEARER,
     ) -> None:
-        """Starts it, and waits for it unless `ready` is False. `family` is that of its media address."""
+        """Starts it, and waits for it unless `ready` is False. `family` is that of its media address;
+        `bearer` what callers of it have.
+        """
         self.lab = lab
+        self.bearer = bearer
         self.host = host or lab.host()
         self.http = (self.host.address, HTTP_PORT)
         media = self.host.address if family == 4 else f"[{self.host.address6}]"
@@ -359,7 +366,8 @@ class TransceiverHost:
 
     def get(self, path: str) -> tuple[int, str]:
         """GET from the host itself."""
-        return self.host.request(self.http, "GET", path)[:2]
+        authorized = {"Authorization": f"Bearer {self.bearer}"}
+        return self.host.request(self.http, "GET", path, **authorized)[:2]
 
     def metrics(self) -> dict[str, float]:
         """Samples of the pool now."""

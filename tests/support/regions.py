@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Self
 
 from tests.support.lab import (
+    ANY_BEARER,
+    HTTP_PORT,
     PORT,
     VIP,
     Host,
@@ -35,6 +37,8 @@ from tests.support.process import Processes
 ANYCAST = VIP
 """All entries' address."""
 BACKBONE_PORT = 4500
+SECRET = "a secret that is the same in every region"
+BEARER = "a-key-of-a-caller-0123456789"
 
 NEAR = LinkProfile(delay_ms=5, jitter_ms=1)
 BACKBONE = LinkProfile(delay_ms=40, jitter_ms=1)
@@ -53,6 +57,7 @@ class Region:
 
     name: str
     cluster: int
+    place: str
     lab: Lab
     hosts: list[Host] = field(default_factory=list)
     relays: list[RelayHost] = field(default_factory=list)
@@ -78,15 +83,20 @@ class Region:
 class World:
     """The three regions with their relays and one transceiver; a context manager."""
 
-    def __init__(self, processes: Processes, directory: Path) -> None:
+    def __init__(
+        self, processes: Processes, directory: Path, *, near_signaling: bool = False
+    ) -> None:
+        """`near_signaling`: frankfurt takes offers, too, and hands all of them to oregon."""
         self._stack = contextlib.ExitStack()
         self._processes = processes
         self._directory = directory
         self._made_ways = 0
-        self.frankfurt = self._region("frankfurt", 2)
-        self.london = self._region("london", 3)
-        self.oregon = self._region("oregon", 1)
+        self.frankfurt = self._region("frankfurt", 2, "50.1,8.7")
+        self.london = self._region("london", 3, "51.5,-0.1")
+        self.oregon = self._region("oregon", 1, "45.6,-121.2")
         self.transceiver: TransceiverHost
+        self.near_signaling: TransceiverHost | None = None
+        self._near_signaling = near_signaling
         self.backbones: list[Link] = []
         """Between frankfurt and the n-th relay of oregon."""
         self.ways: dict[str, Link] = {}
@@ -146,11 +156,11 @@ class World:
 
     # --- how it is made ---------------------------------------------------------------------------
 
-    def _region(self, name: str, cluster: int) -> Region:
+    def _region(self, name: str, cluster: int, place: str) -> Region:
         lab = self._stack.enter_context(Lab(self._processes, self._directory))
         lab.shell("sysctl", "-qw", "net.ipv4.conf.all.rp_filter=0",
                   "net.ipv4.conf.default.rp_filter=0")  # fmt: skip
-        return Region(name, cluster, lab)
+        return Region(name, cluster, place, lab)
 
     def _enter(self, link: Link) -> Link:
         return self._stack.enter_context(link)
@@ -171,7 +181,7 @@ class World:
     def _make_networks(self) -> None:
         """Hosts, links and routes."""
         frankfurt, london, oregon = self.regions
-        for region, count in ((frankfurt, 1), (london, 1), (oregon, 3)):
+        for region, count in ((frankfurt, 2), (london, 1), (oregon, 3)):
             for _ in range(count):
                 region.host()
         north, first = self._between(frankfurt, oregon, BACKBONE)
@@ -202,16 +212,36 @@ class World:
         for host in oregon.hosts[:2]:
             backbone = f"{host.address}:{BACKBONE_PORT}"
             self._relay(oregon, host, "--backbone", backbone, "--backbone-allow", _ALL_HOSTS)
-        self.transceiver = TransceiverHost(
-            oregon.lab, "--cluster", str(oregon.cluster), host=oregon.hosts[2], ready=False,
-            ingress=f"anycast={ANYCAST}:{PORT}",
-        )  # fmt: skip
+        self.transceiver = self._signaling(oregon, oregon.hosts[2])
+        if self._near_signaling:
+            self.near_signaling = self._signaling(self.frankfurt, self.frankfurt.hosts[1])
         for region in self.regions:
             for relay in region.relays:
                 relay.wait_ready()
             region.lab.lead(region.public, region.relays[0].host)
             self.lead(region, region)
-        self.transceiver.wait_ready()
+        for signaling in (self.transceiver, self.near_signaling):
+            if signaling is not None:
+                signaling.wait_ready()
+
+    def _signaling(self, region: Region, host: Host) -> TransceiverHost:
+        """Transceivers that name all entries; in frankfurt they are there for others alone."""
+        arguments = ["--cluster", str(region.cluster), "--place", region.place]
+        for entry in (self.frankfurt, self.london):
+            arguments += ["--ingress", f"{entry.name}={entry.public}:{PORT}@{entry.place}"]
+        if self._near_signaling:
+            for name, text in (("secret", SECRET), ("api-keys", f"caller {BEARER}")):
+                (self._directory / name).write_text(text + "\n")
+            arguments += ["--auth-secret", str(self._directory / "secret")]
+            arguments += ["--api-keys", str(self._directory / "api-keys")]
+            for other, at, weight in ((self.oregon, 2, 1), (self.frankfurt, 1, 0)):
+                url = f"http://{other.hosts[at].address}:{HTTP_PORT}"
+                arguments += ["--cluster-peer", f"{other.cluster}={url}@{other.place},{weight}"]
+        return TransceiverHost(
+            region.lab, *arguments, host=host, ready=False,
+            ingress=f"oregon={self.oregon.public}:{PORT}@{self.oregon.place}",
+            bearer=BEARER if self._near_signaling else ANY_BEARER,
+        )  # fmt: skip
 
     def _relay(self, region: Region, host: Host, *arguments: str) -> None:
         listen = tuple(f"{address}:{PORT}" for address in (ANYCAST, region.public))
