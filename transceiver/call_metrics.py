@@ -105,6 +105,11 @@ COUNTERS: Final = (
         (_Figure(("backend_garbage",)),),
     ),
     _Counter(
+        "transceiver_forgotten_events",
+        "Events beyond what is kept to tell a backend again, or to wait for a channel, of ended calls.",
+        (_Figure(("forgotten_events",)),),
+    ),
+    _Counter(
         "transceiver_dropped_sound_seconds",
         "Sound that a backend was too slow for (in), or that found no room (out), of ended calls.",
         (

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable
 
 from .backends.base import Event
-from .backends.bridge import error_event
+from .backends.made import error_event
 from .dtls import Dtls, Sctp
 from .offer import Section
 

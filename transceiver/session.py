@@ -22,7 +22,7 @@ from relay.wire.spp import FlowKey
 from .answer import Local
 from .auth import Principal
 from .backends.base import Backend, Conversation, Event, Tally
-from .backends.bridge import error_event, event_id
+from .backends.made import error_event, event_id
 from .channel import EventChannel
 from .dtls import Dtls, Identity, Phase
 from .entry import Entry
@@ -362,6 +362,7 @@ def _talk_stats(tally: Tally) -> dict[str, object]:
         "reconnects": tally.reconnects,
         "dropped_ms": {"in": round(tally.dropped_in_ms), "out": round(tally.dropped_out_ms)},
         "backend_garbage": tally.garbage,
+        "forgotten_events": tally.forgotten,
     }
 
 

@@ -63,6 +63,8 @@ class Tally:
     """The model's sound that found no room."""
     garbage: int = 0
     """Messages of the backend that were no events."""
+    forgotten: int = 0
+    """Events beyond what is kept to tell a backend again, or to wait for the client's channel."""
 
 
 class Conversation(Protocol):

@@ -7,6 +7,7 @@
    down, `conversation.item.truncate` goes up with what was really played.
 5. Upstream audio formats are the bridge's; the client is told the formats that it asked for.
 6. Items and responses that a client asked for and no backend has confirmed are asked for again on the next connection.
+   What is kept for that is bounded in bytes; a client whose call outgrows it is told.
 7. An answer to something the bridge sent by itself stays here; `session.created` reaches the client exactly once.
 8. What a client secret fixes for the call is left out of a client's `session.update`, and said.
 9. Nothing that either side sends raises: the client gets an `error` event, the backend's fault is counted.
@@ -15,7 +16,6 @@
 from __future__ import annotations
 
 import base64
-import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
@@ -30,8 +30,9 @@ from .acks import (
     without_given_name,
 )
 from .dialect import Dialect, Event, session_format, with_formats
-from .in_flight import InFlight
-from .journal import Journal
+from .journal import NAME_MAX_CHARS
+from .kept import Kept
+from .made import buffer_event, error_event, event_id, failed_response
 from .playout import AudioSink, Playout
 from .policy import restrict
 from .turns import Turns
@@ -40,6 +41,7 @@ CLIENT_EVENT_MAX_BYTES: Final = 256 * 1024
 ODD_SHAPE: Final = (AttributeError, KeyError, TypeError, ValueError)
 """What reading an event of an unexpected shape raises."""
 BACKEND_EVENT_MAX_BYTES: Final = 16 * 1024 * 1024
+OPEN_RESPONSES_MAX: Final = 64
 
 
 @dataclass
@@ -48,26 +50,6 @@ class Outgoing:
 
     to_client: list[Event] = field(default_factory=list)
     to_backend: list[Event] = field(default_factory=list)
-
-
-def event_id(prefix: str = "event_") -> str:
-    """A fresh event id."""
-    return prefix + secrets.token_hex(10)
-
-
-def error_event(
-    code: str, message: str, *, cause: str | None = None, param: str | None = None
-) -> Event:
-    """An `error` event in OpenAI's shape; `cause` is the client event it answers."""
-    kind = "server_error" if code.startswith("backend_") else "invalid_request_error"
-    error = {"type": kind, "code": code, "message": message, "param": param, "event_id": cause}
-    return {"type": "error", "event_id": event_id(), "error": error}
-
-
-def digit_event(digit: str, received_s: float) -> Event:
-    """A key that the client pressed, as OpenAI's SIP calls tell it; `received_s` is Unix time."""
-    kind = "input_audio_buffer.dtmf_event_received"
-    return {"type": kind, "event_id": event_id(), "event": digit, "received_at": int(received_s)}
 
 
 class Bridge:
@@ -94,8 +76,8 @@ class Bridge:
         self._replayed_items: set[str] = set()
         self._open_responses: dict[str, None] = {}
         self._turns = Turns()
-        self._in_flight = InFlight()
-        self.journal = Journal()
+        self._kept = Kept()
+        self._journal, self._in_flight = self._kept.journal, self._kept.in_flight
         self.backend_garbage = 0
         self.interruptions = 0
 
@@ -113,6 +95,11 @@ class Bridge:
     def listen_ms(self) -> float:
         """The user's turns."""
         return self._turns.heard_ms
+
+    @property
+    def forgotten(self) -> int:
+        """Events that a new connection to the backend would not be told of."""
+        return self._kept.forgotten
 
     @property
     def excess_audio_ms(self) -> float:
@@ -142,7 +129,7 @@ class Bridge:
         if not isinstance(kind, str):
             return Outgoing([error_event("invalid_event", "An event is an object with a `type`.")])
         try:
-            return self._act_on_client(kind, event)
+            return self._bounded(self._act_on_client(kind, event))
         except ODD_SHAPE:
             message = f"`{kind[:100]}` is not well formed."
             return Outgoing([error_event("invalid_event", message, cause=_id_of(event))])
@@ -174,7 +161,15 @@ class Bridge:
                 self._one_from_backend(translated, out)
         except ODD_SHAPE:
             self.backend_garbage += 1
+        return self._bounded(out)
+
+    def _bounded(self, out: Outgoing) -> Outgoing:
+        self._tell_limit(self._kept.shrink(), out)
         return out
+
+    def _tell_limit(self, message: str | None, out: Outgoing) -> None:
+        if message is not None:
+            out.to_client.append(error_event("backend_replay_limit", message))
 
     def microphone(self, pcm: bytes) -> Event:
         """A block of the user's sound as the event that carries it up."""
@@ -204,10 +199,12 @@ class Bridge:
         what was on its way. `unsent` are the ids of events that will follow by themselves.
         """
         self._playout.no_more_audio()
-        out = Outgoing([_failed_response(response_id) for response_id in self._open_responses])
+        out = Outgoing([failed_response(response_id) for response_id in self._open_responses])
         self._open_responses.clear()
         out.to_client += self._acknowledged(self._acks.reconnected(unsent))
-        for event in self.journal.replay():
+        self._tell_limit(self._kept.missing(), out)
+        self._replayed_items.clear()
+        for event in self._journal.replay():
             if event["type"] == "session.update":
                 out.to_backend.append(self._own_update(event))
                 continue
@@ -218,7 +215,7 @@ class Bridge:
         return out
 
     def _acknowledged(self, count: int) -> list[Event]:
-        session = {"type": "realtime", "object": "realtime.session", **self.journal.session}
+        session = {"type": "realtime", "object": "realtime.session", **self._journal.session}
         return [
             {
                 "type": "session.updated",
@@ -252,7 +249,7 @@ class Bridge:
         for side in ("input", "output"):
             if (asked := session_format(session, side)) is not None:
                 self._asked_formats[side] = asked
-        self.journal.session_updated(session)
+        self._journal.session_updated(session)
         self._learn_interruption(session)
 
     def _learn_interruption(self, session: Event) -> None:
@@ -265,7 +262,7 @@ class Bridge:
         kind = event["type"]
         if not self._greeted and kind != "session.created":
             self._greet(
-                {"type": "realtime", "object": "realtime.session", **self.journal.session}, out
+                {"type": "realtime", "object": "realtime.session", **self._journal.session}, out
             )
         if kind == "response.output_audio.delta":
             self._audio(event, out)
@@ -304,7 +301,7 @@ class Bridge:
             event = without_given_name(event)
         elif kind == "response.output_audio.done" and (where := _where(event)) is not None:
             self._playout.part_done(*where)
-        self.journal.observe(event)
+        self._journal.observe(event)
         self._turns.from_backend(event)
         self._in_flight.answered(event)
         if not isinstance(event.get("event_id"), str):
@@ -320,7 +317,10 @@ class Bridge:
             self._playout.response_done(response_id)
             out.to_client += self._buffer_events()
         elif kind == "response.created" and isinstance(event.get("response"), dict):
-            self._open_responses[str(event["response"].get("id"))] = None
+            self._open_responses[str(event["response"].get("id"))[:NAME_MAX_CHARS]] = None
+            if len(self._open_responses) > OPEN_RESPONSES_MAX:
+                del self._open_responses[next(iter(self._open_responses))]
+                self.backend_garbage += 1
 
     def _audio(self, event: Event, out: Outgoing) -> None:
         where = _where(event)
@@ -335,7 +335,7 @@ class Bridge:
             return
         duration_ms = len(raw) / audio_format.sample_bytes * 1000 / audio_format.rate_hz
         if self._playout.audio(*where, self._decode(raw), duration_ms):
-            out.to_client.append(_buffer_event("started", where[0]))
+            out.to_client.append(buffer_event("started", where[0]))
 
     def _interrupt(self) -> Outgoing:
         if not self._playout.speaking:
@@ -343,10 +343,10 @@ class Bridge:
         self.interruptions += 1
         interrupted = self._playout.interrupt()
         for cut in interrupted.cuts:
-            self.journal.cut(cut.item_id, cut.audio_end_ms / cut.made_ms)
+            self._journal.cut(cut.item_id, cut.audio_end_ms / cut.made_ms)
         return Outgoing(
             [
-                _buffer_event("cleared", response_id)
+                buffer_event("cleared", response_id)
                 for response_id in interrupted.cleared_response_ids
             ],
             [
@@ -371,7 +371,7 @@ class Bridge:
         return self._dialect.to_backend(update)
 
     def _buffer_events(self) -> list[Event]:
-        return [_buffer_event(name, response) for name, response in self._playout.advance()]
+        return [buffer_event(name, response) for name, response in self._playout.advance()]
 
     def _client_view(self, session: Event) -> Event:
         formats = {
@@ -381,32 +381,13 @@ class Bridge:
         return with_formats(session, formats["input"], formats["output"])
 
 
-def _buffer_event(name: str, response_id: str) -> Event:
-    return {
-        "type": f"output_audio_buffer.{name}",
-        "event_id": event_id(),
-        "response_id": response_id,
-    }
-
-
-def _failed_response(response_id: str) -> Event:
-    error = {"type": "server_error", "code": "backend_connection_lost"}
-    response: Event = {
-        "id": response_id,
-        "object": "realtime.response",
-        "status": "failed",
-        "status_details": {"type": "failed", "error": error},
-        "output": [],
-        "usage": None,
-    }
-    return {"type": "response.done", "event_id": event_id(), "response": response}
-
-
 def _where(event: Event) -> tuple[str, str, int] | None:
     """(response id, item id, content index) of an audio event, or None where it has none."""
     response_id, item_id = event.get("response_id"), event.get("item_id")
     content_index = event.get("content_index", 0)
     if not isinstance(response_id, str) or not isinstance(item_id, str):
+        return None
+    if len(response_id) > NAME_MAX_CHARS or len(item_id) > NAME_MAX_CHARS:
         return None
     return (response_id, item_id, content_index) if isinstance(content_index, int) else None
 

@@ -3,26 +3,33 @@
 1. Items that the client makes, and responses that it asks for; nothing else can be asked for twice without harm.
 2. An item is answered by an added item of its id, or of its kind where it has none; a response by the next `response.created`;
    both by an `error` that names them.
-3. Bounded: the oldest is forgotten.
+3. Who owns it bounds it (kept.py).
 """
 
 from __future__ import annotations
 
 import secrets
-from collections import OrderedDict
-from typing import Any, Final
+from typing import Any
 
 from .acks import NAMED_EVENT_PREFIX
 from .dialect import Event
-
-IN_FLIGHT_MAX: Final = 64
+from .sized import SizedEvents
 
 
 class InFlight:
     """The account of one call, in GA events."""
 
     def __init__(self) -> None:
-        self._events: OrderedDict[str, Event] = OrderedDict()
+        self._events = SizedEvents()
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the events."""
+        return self._events.size_bytes
+
+    def forget_oldest(self) -> bool:
+        """Makes room; False when there is nothing."""
+        return self._events.remove_oldest() is not None
 
     def sent(self, event: Event) -> Event:
         """A client's event goes up: as it is, or with an id where it needs one to be known by."""
@@ -34,9 +41,7 @@ class InFlight:
         if not isinstance(name, str):
             name = NAMED_EVENT_PREFIX + secrets.token_hex(10)
             event = {**event, "event_id": name}
-        self._events[name] = event
-        while len(self._events) > IN_FLIGHT_MAX:
-            self._events.popitem(last=False)
+        self._events.put(name, event)
         return event
 
     def answered(self, event: Event) -> None:
@@ -49,16 +54,14 @@ class InFlight:
 
     def refused(self, cause: str | None) -> None:
         """An `error` that names this event."""
-        self._events.pop(cause or "", None)
+        self._events.remove(cause)
 
     def unanswered(self, unsent: frozenset[str]) -> list[Event]:
         """What a new connection must be asked again: all but what waits to be sent anyway."""
         return [event for name, event in self._events.items() if name not in unsent]
 
     def _forget(self, matches: Any) -> None:
-        name = next((name for name, asked in self._events.items() if matches(asked)), None)
-        if name is not None:
-            del self._events[name]
+        self._events.remove(next((n for n, asked in self._events.items() if matches(asked)), None))
 
 
 def _is_answer(asked: Event, item: Event) -> bool:

@@ -1,25 +1,23 @@
 """What a backend must be told again after its connection broke: the session and the conversation, as text.
 
-1. Bounded: the oldest items go first.
-2. Audio is not kept. A spoken turn comes back as its transcript, or not at all when there is none.
+1. What is too large by itself is not kept, and counted (`refused`); the whole is bounded by its owner (kept.py).
+2. Neither audio nor images are kept. A spoken turn comes back as its transcript, or not at all when there is none.
 3. What the user did not hear does not come back: of a cut item the share of its words that its sound had come to.
 """
 
 from __future__ import annotations
 
-import json
-from collections import OrderedDict
 from typing import Any, Final
 
 from .dialect import Event
+from .sized import SizedEvents, size_of
 
-ITEMS_MAX: Final = 200
-ITEM_MAX_CHARS: Final = 64_000
-"""A larger item is not kept."""
-SESSION_MAX_CHARS: Final = 256_000
+ITEM_MAX_BYTES: Final = 262_144
+SESSION_MAX_BYTES: Final = 262_144
 """A session that grows beyond this stays as it was."""
-TEXT_MAX_CHARS: Final = 32_000
-"""Per item; a longer text is kept from its start."""
+CUTS_MAX: Final = 256
+"""Items whose unheard rest is known; older ones come back whole."""
+NAME_MAX_CHARS: Final = 256
 
 _REPLAYED_TEXT: Final = {"user": "input_text", "system": "input_text", "assistant": "output_text"}
 
@@ -29,14 +27,28 @@ class Journal:
 
     def __init__(self) -> None:
         self.session: Event = {}
-        self._items: OrderedDict[str, Event] = OrderedDict()
+        self.refused = 0
+        self._session_bytes = 0
+        self._items = SizedEvents()
         self._heard: dict[str, float] = {}
+
+    @property
+    def size_bytes(self) -> int:
+        """Of session and items."""
+        return self._session_bytes + self._items.size_bytes
+
+    def forget_oldest(self) -> bool:
+        """Makes room; False when there is no item."""
+        return self._items.remove_oldest() is not None
 
     def session_updated(self, session: Event) -> None:
         """A client's `session.update` on its way up: later fields win, nested `audio` is merged."""
         merged = merge(self.session, session)
-        if len(json.dumps(merged)) <= SESSION_MAX_CHARS:
-            self.session = merged
+        size_bytes = size_of(merged)
+        if size_bytes > SESSION_MAX_BYTES:
+            self.refused += 1
+        else:
+            self.session, self._session_bytes = merged, size_bytes
 
     def observe(self, event: Event) -> None:
         """A backend event on its way down; unknown ones are ignored."""
@@ -46,7 +58,7 @@ class Journal:
         ):
             self._store(event["item"], event.get("previous_item_id"))
         elif kind == "conversation.item.deleted" and isinstance(item_id, str):
-            self._items.pop(item_id, None)
+            self._items.remove(item_id)
         elif kind in (
             "conversation.item.input_audio_transcription.completed",
             "response.output_audio_transcript.done",
@@ -56,7 +68,7 @@ class Journal:
     def cut(self, item_id: str, share: float) -> None:
         """The user heard only this share (0..1) of an item's sound."""
         self._heard[item_id] = share
-        if len(self._heard) > ITEMS_MAX:
+        if len(self._heard) > CUTS_MAX:
             del self._heard[next(iter(self._heard))]
 
     def replay(self) -> list[Event]:
@@ -74,22 +86,19 @@ class Journal:
 
     def _store(self, item: Event, previous_id: Any) -> None:
         item_id = item.get("id")
-        if not isinstance(item_id, str) or len(json.dumps(item)) > ITEM_MAX_CHARS:
+        if not isinstance(item_id, str):
             return
         known = self._items.get(item_id)
-        self._items[item_id] = item if known is None else _keep_transcripts(known, item)
-        if known is None and (previous_id == "root" or previous_id in self._items):
-            self._move_behind(item_id, None if previous_id == "root" else previous_id)
-        while len(self._items) > ITEMS_MAX:
-            self._items.popitem(last=False)
-
-    def _move_behind(self, item_id: str, previous_id: str | None) -> None:
-        order = [known for known in self._items if known != item_id]
-        order.insert(0 if previous_id is None else order.index(previous_id) + 1, item_id)
-        self._items = OrderedDict((known, self._items[known]) for known in order)
+        kept = _without_media(item if known is None else _keep_transcripts(known, item))
+        if len(item_id) > NAME_MAX_CHARS or size_of(kept) > ITEM_MAX_BYTES:
+            self.refused += 1
+        elif known is None and (previous_id == "root" or previous_id in self._items):
+            self._items.put_behind(None if previous_id == "root" else previous_id, item_id, kept)
+        else:
+            self._items.put(item_id, kept)
 
     def _transcribe(self, item_id: Any, content_index: Any, transcript: Any) -> None:
-        item = self._items.get(item_id) if isinstance(item_id, str) else None
+        item = self._items.get(item_id)
         if item is None or not isinstance(transcript, str) or not isinstance(content_index, int):
             return
         content = [dict(part) for part in item.get("content") or [] if isinstance(part, dict)]
@@ -97,8 +106,12 @@ class Journal:
             kind = "output_audio" if item.get("role") == "assistant" else "input_audio"
             content = [{"type": kind}]
         if 0 <= content_index < len(content):
-            content[content_index]["transcript"] = transcript[:TEXT_MAX_CHARS]
-        self._items[str(item_id)] = {**item, "content": content}
+            content[content_index]["transcript"] = transcript
+        transcribed = {**item, "content": content}
+        if size_of(transcribed) > ITEM_MAX_BYTES:
+            self.refused += 1
+        else:
+            self._items.put(item_id, transcribed)
 
 
 def merge(old: Event, new: Event) -> Event:
@@ -108,6 +121,16 @@ def merge(old: Event, new: Event) -> Event:
         both = isinstance(value, dict) and isinstance(merged.get(name), dict)
         merged[name] = merge(merged[name], value) if both else value
     return merged
+
+
+def _without_media(item: Event) -> Event:
+    """An item without what never comes back."""
+    content = item.get("content")
+    if not isinstance(content, list):
+        return item
+    parts = [part for part in content if isinstance(part, dict)]
+    lean = [{k: v for k, v in part.items() if k not in ("audio", "image_url")} for part in parts]
+    return {**item, "content": lean}
 
 
 def _keep_transcripts(known: Event, item: Event) -> Event:
@@ -134,7 +157,7 @@ def _as_text(item: Event, share: float) -> Event | None:
     kept = [heard for text in texts if isinstance(text, str) and (heard := _heard(text, share))]
     if not kept:
         return None
-    parts = [{"type": _REPLAYED_TEXT[role], "text": text[:TEXT_MAX_CHARS]} for text in kept]
+    parts = [{"type": _REPLAYED_TEXT[role], "text": text} for text in kept]
     return {"id": item["id"], "type": "message", "role": role, "content": parts}
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 
 from ..nesting import read_json
 from .base import Event, Line, Sound, Tally
-from .bridge import digit_event
+from .made import digit_event
 from .policy import restrict
 
 MAX_EVENT_CHARS = 262_144

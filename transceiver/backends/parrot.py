@@ -11,19 +11,19 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import secrets
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from .dialect import Event
-from .journal import ITEM_MAX_CHARS, SESSION_MAX_CHARS, merge
+from .journal import ITEM_MAX_BYTES, SESSION_MAX_BYTES, merge
+from .sized import SizedEvents, size_of
 from .vad import EnergyVad, VadSettings
 
 TURN_MAX_S: Final = 30
 DELTA_MS: Final = 200
-ITEMS_MAX: Final = 200
+ITEMS_MAX_BYTES: Final = 524_288
+"""Of the conversation; its oldest items are deleted, and the client is told."""
 DEFAULT_TURN_DETECTION: Final[Event] = {
     "type": "server_vad",
     "threshold": 0.5,
@@ -49,7 +49,7 @@ class Parrot:
         self._turn_start_bytes: int | None = None
         self._dropped_bytes = 0
         self._turn_item_id = ""
-        self._items: OrderedDict[str, Event] = OrderedDict()
+        self._items = SizedEvents()
         self._last_turn = b""
         self._handlers: Mapping[str, Callable[[Event], list[Event]]] = {
             "session.update": self._update_session,
@@ -146,7 +146,7 @@ class Parrot:
 
     def _commit(self, pcm: bytes) -> list[Event]:
         item_id = self._turn_item_id or _id("item")
-        previous = next(reversed(self._items), None)
+        previous = self._items.last()
         self._dropped_bytes += len(self._heard)
         self._heard.clear()
         self._turn_start_bytes, self._turn_item_id = None, ""
@@ -165,10 +165,12 @@ class Parrot:
         return [committed, *self._add_item(item, previous)]
 
     def _add_item(self, item: Event, previous: str | None) -> list[Event]:
-        self._items[item["id"]] = item
-        while len(self._items) > ITEMS_MAX:
-            self._items.popitem(last=False)
+        self._items.put(item["id"], item)
+        deleted = []
+        while self._items.size_bytes > ITEMS_MAX_BYTES:
+            deleted.append(self._items.remove_oldest())
         return [
+            *(_event("conversation.item.deleted", item_id=name) for name in deleted),
             _event("conversation.item.added", item=item, previous_item_id=previous),
             _event("conversation.item.done", item=item, previous_item_id=previous),
         ]
@@ -198,8 +200,8 @@ class Parrot:
         }
         part = {"type": "output_audio", "transcript": transcript}
         item = {**open_item, "status": "completed", "content": [part]}
-        previous = next(reversed(self._items), None)
-        added, done = self._add_item(item, previous)
+        previous = self._items.last()
+        *deleted, added, done = self._add_item(item, previous)
         in_response = {"response_id": response_id, "output_index": 0}
         delta_bytes = self._rate_hz * DELTA_MS // 1000 * 2
         deltas = [
@@ -211,6 +213,7 @@ class Parrot:
             for at in range(0, len(self._last_turn), delta_bytes)
         ]
         return [
+            *deleted,
             _event("response.created", response=response),
             _event("response.output_item.added", **in_response, item=open_item),
             {**added, "item": open_item},
@@ -237,7 +240,7 @@ class Parrot:
     def _update_session(self, event: Event) -> list[Event]:
         session = event["session"]
         updated = merge(self.session, session)
-        if len(json.dumps(updated)) > SESSION_MAX_CHARS:
+        if size_of(updated) > SESSION_MAX_BYTES:
             raise ValueError("the session has grown too large")
         settings = updated["audio"]["input"].get("turn_detection")
         if isinstance(settings, dict):
@@ -273,9 +276,9 @@ class Parrot:
     def _create_item(self, event: Event) -> list[Event]:
         made = {"id": _id("item"), "object": "realtime.item", "status": "completed"}
         item = {**made, **event["item"]}
-        if len(json.dumps(item)) > ITEM_MAX_CHARS:
+        if size_of(item) > ITEM_MAX_BYTES:
             raise ValueError("the item is too large")
-        previous = event.get("previous_item_id") or next(reversed(self._items), None)
+        previous = event.get("previous_item_id") or self._items.last()
         return self._add_item(item, previous)
 
     def _retrieve_item(self, event: Event) -> list[Event]:
@@ -285,7 +288,7 @@ class Parrot:
         return [_event("conversation.item.retrieved", item=item)]
 
     def _delete_item(self, event: Event) -> list[Event]:
-        if self._items.pop(event["item_id"], None) is None:
+        if self._items.remove(event["item_id"]) is None:
             return [self._error(event, "item_not_found", "There is no such item.")]
         return [_event("conversation.item.deleted", item_id=event["item_id"])]
 

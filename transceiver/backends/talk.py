@@ -1,7 +1,8 @@
 """One call's conversation with a Realtime backend: the bridge, the sound and whoever answers, put together.
 
 1. A Talk is a Conversation (base.py) whose sound is PCM: `on_sound` brings the user's, `Sound` takes the backend's.
-2. Events for the client wait, bounded, until its channel is open; a call whose client never opens one loses the oldest.
+2. Events for the client wait until its channel is open, bounded in bytes: beyond that the oldest are lost, counted, and
+   the client is told when it opens its channel.
 3. A backend that is gone ends its own call, and the client is told first.
 4. All methods run on the process's event loop and return at once.
 """
@@ -14,9 +15,11 @@ from collections import deque
 from typing import Final, Protocol
 
 from .base import Event, Line, Sound, Tally
-from .bridge import Bridge, Outgoing, digit_event, error_event
+from .bridge import Bridge, Outgoing
+from .made import digit_event, error_event
+from .sized import size_of
 
-WAITING_EVENTS_MAX: Final = 512
+WAITING_MAX_BYTES: Final = 1_048_576
 AHEAD_MAX_MS: Final = 60_000.0
 """Sound of the backend that may wait to be played; beyond it the backend is not read."""
 
@@ -54,7 +57,9 @@ class Talk:
         self._peer: Peer | None = None
         self._open = False
         self._ended = False
-        self._waiting: deque[Event] = deque(maxlen=WAITING_EVENTS_MAX)
+        self._waiting: deque[tuple[Event, int]] = deque()
+        self._waiting_bytes = 0
+        self._lost_waiting = 0
         self._room = asyncio.Event()
         self._room.set()
         self._last_tally: Tally | None = None
@@ -75,7 +80,12 @@ class Talk:
         """See Conversation.on_open."""
         self._open = True
         while self._waiting:
-            self._line.send_event(self._waiting.popleft())
+            self._line.send_event(self._waiting.popleft()[0])
+        if self._lost_waiting:
+            message = (
+                f"{self._lost_waiting} events before the channel opened were too much to keep."
+            )
+            self._tell(error_event("backend_events_lost", message))
 
     def on_event(self, message: str | bytes) -> None:
         """See Conversation.on_event."""
@@ -108,6 +118,7 @@ class Talk:
             dropped_in_ms=0.0 if peer is None else peer.sound_dropped_ms,
             dropped_out_ms=bridge.excess_audio_ms,
             garbage=bridge.backend_garbage,
+            forgotten=bridge.forgotten + self._lost_waiting,
         )
 
     def close(self) -> None:
@@ -151,7 +162,18 @@ class Talk:
         if self._open:
             self._line.send_event(event)
         else:
-            self._waiting.append(event)
+            self._wait(event)
+
+    def _wait(self, event: Event) -> None:
+        size_bytes = size_of(event)
+        self._waiting.append((event, size_bytes))
+        self._waiting_bytes += size_bytes
+        while self._waiting_bytes > WAITING_MAX_BYTES:
+            # The first one is `session.created`, without which no client begins.
+            index = 1 if len(self._waiting) > 1 else 0
+            self._waiting_bytes -= self._waiting[index][1]
+            del self._waiting[index]
+            self._lost_waiting += 1
 
     def _follow(self) -> None:
         if self.bridge.configured and self._peer is not None:

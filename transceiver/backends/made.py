@@ -1,0 +1,50 @@
+"""The events that are made here, in the shapes of OpenAI's: errors, keys pressed, the sound's account."""
+
+from __future__ import annotations
+
+import secrets
+
+from .dialect import Event
+
+
+def event_id(prefix: str = "event_") -> str:
+    """A fresh event id."""
+    return prefix + secrets.token_hex(10)
+
+
+def error_event(
+    code: str, message: str, *, cause: str | None = None, param: str | None = None
+) -> Event:
+    """An `error` event in OpenAI's shape; `cause` is the client event it answers."""
+    kind = "server_error" if code.startswith("backend_") else "invalid_request_error"
+    error = {"type": kind, "code": code, "message": message, "param": param, "event_id": cause}
+    return {"type": "error", "event_id": event_id(), "error": error}
+
+
+def digit_event(digit: str, received_s: float) -> Event:
+    """A key that the client pressed, as OpenAI's SIP calls tell it; `received_s` is Unix time."""
+    kind = "input_audio_buffer.dtmf_event_received"
+    return {"type": kind, "event_id": event_id(), "event": digit, "received_at": int(received_s)}
+
+
+def buffer_event(name: str, response_id: str) -> Event:
+    """`output_audio_buffer.` started, stopped or cleared."""
+    return {
+        "type": f"output_audio_buffer.{name}",
+        "event_id": event_id(),
+        "response_id": response_id,
+    }
+
+
+def failed_response(response_id: str) -> Event:
+    """The end of a response whose connection broke."""
+    error = {"type": "server_error", "code": "backend_connection_lost"}
+    response: Event = {
+        "id": response_id,
+        "object": "realtime.response",
+        "status": "failed",
+        "status_details": {"type": "failed", "error": error},
+        "output": [],
+        "usage": None,
+    }
+    return {"type": "response.done", "event_id": event_id(), "response": response}
