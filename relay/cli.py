@@ -16,6 +16,8 @@ import click
 
 from relay.capacity_command import capacity
 from relay.errors import RelayError
+from relay.wire.files import is_world_readable
+from relay.wire.sources import FILE_KEY, SourcedCommand
 
 LIMIT_NAMES = (
     "token-new-flows-per-s",
@@ -96,6 +98,7 @@ def _read_toml(context: click.Context, _parameter: click.Parameter, path: str | 
         if isinstance(parameter, click.Option) and parameter.name and parameter.expose_value
     }
     context.default_map = load_toml("--config", path, known)
+    context.meta[FILE_KEY] = path
 
 
 @click.group(
@@ -121,7 +124,7 @@ def keygen(key_id: int) -> None:
     click.echo(generate_line(key_id))
 
 
-@main.command()
+@main.command(cls=SourcedCommand)
 @option(
     "--listen",
     "Public address, and what clients are told instead; may be repeated. ADDR `*` is every address.",
@@ -283,6 +286,8 @@ def serve(log_level: str, log_format: Any, **options: Any) -> int:
 
     configure(log_level, log_format)
     config = _serve_config(**options)
+    if is_world_readable(options["keyring"]):
+        get_logger().warning("secret_readable_by_all", option="--keyring", path=options["keyring"])
     return Supervisor(config, LogConfig(log_level, log_format), get_logger()).run()
 
 

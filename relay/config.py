@@ -22,6 +22,7 @@ from relay.cache_policy import LOOKUPS_PER_S
 from relay.errors import ConfigError
 from relay.log import LogFormat
 from relay.tuning import SteerMode
+from relay.wire.files import read_small_file
 from relay.wire.keyring import Keyring, KeyringError
 
 MAX_WORKERS = 128
@@ -191,8 +192,7 @@ def load_toml(option: str, path: str, known: Mapping[str, bool]) -> dict[str, ob
     `[limit]` is the same as a list of "name=value".
     """
     try:
-        with open(path, "rb") as file:
-            content = tomllib.load(file)
+        content = tomllib.loads(read_small_file(path).decode("utf-8"))
     except OSError as error:
         raise ConfigError(option, path, error.strerror or str(error)) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -24,6 +24,8 @@ from typing import Any, Final
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from relay.wire.files import read_small_file
+
 from .errors import ConfigError, RequestError
 
 CLIENT_SECRET_PREFIX: Final = "ek_"
@@ -92,9 +94,11 @@ OPEN: Final = Principal("open")
 def load_api_keys(path: Path) -> tuple[ApiKey, ...]:
     """Reads lines of `NAME KEY [calls=N] [per_minute=N]`; `#` starts a comment. Raises AuthFileError."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise AuthFileError(f"{path}: {error}") from error
+        lines = read_small_file(path).decode("utf-8").splitlines()
+    except OSError as error:
+        raise AuthFileError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise AuthFileError(f"{path}: not a text file") from error
     keys: dict[str, ApiKey] = {}
     for number, line in enumerate(lines, 1):
         words = line.split("#", 1)[0].split()
@@ -119,9 +123,9 @@ def load_api_keys(path: Path) -> tuple[ApiKey, ...]:
 def load_auth_secret(path: Path) -> bytes:
     """Reads the secret that seals client secrets; surrounding white space does not count. Raises AuthFileError."""
     try:
-        secret = path.read_bytes().strip()
+        secret = read_small_file(path).strip()
     except OSError as error:
-        raise AuthFileError(f"{path}: {error}") from error
+        raise AuthFileError(f"{path}: {error.strerror}") from error
     if len(secret) < AUTH_SECRET_MIN_BYTES:
         raise AuthFileError(f"{path}: under {AUTH_SECRET_MIN_BYTES} bytes")
     return secret

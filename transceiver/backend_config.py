@@ -12,10 +12,11 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 from yarl import URL
+
+from relay.wire.files import read_small_file
 
 from .backends.dialect import FORMATS, Dialect
 from .errors import ConfigError
@@ -111,9 +112,11 @@ def _read_key(key_file: str | None) -> str:
     else:
         where = f"--backend-key-file: {key_file}"
         try:
-            key = Path(key_file).read_text("utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{where}: {error}") from None
+            key = read_small_file(key_file).decode("utf-8").strip()
+        except OSError as error:
+            raise ConfigError(f"{where}: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise ConfigError(f"{where}: not a text file") from None
         if not key:
             raise ConfigError(f"{where}: is empty")
     if not key.isascii() or not key.isprintable() or " " in key:
@@ -126,8 +129,10 @@ def read_session(path: str | None) -> dict[str, Any]:
     if path is None:
         return {}
     try:
-        value = json.loads(Path(path).read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        value = json.loads(read_small_file(path))
+    except OSError as error:
+        raise ConfigError(f"--backend-session: {path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"--backend-session: {path}: {error}") from None
     if not isinstance(value, dict):
         raise ConfigError(f"--backend-session: {path}: is no JSON object")

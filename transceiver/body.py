@@ -24,7 +24,7 @@ MAX_BODY_BYTES = MAX_OFFER_BYTES + MAX_SESSION_BYTES
 MAX_PARTS = 4
 BODY_TIMEOUT_S = 5.0
 
-_PART_NAME = re.compile(rb'(?i)\r\ncontent-disposition:[^\r\n]*?[; ]name="?([a-z_]{1,32})"?')
+_DISPOSITION = re.compile(rb"(?i)\r\ncontent-disposition:([^\r\n]*)")
 _PART_ENCODING = re.compile(
     rb"(?i)\r\ncontent-(?:transfer-)?encoding:(?! *(?:identity|binary|8bit|7bit))"
 )
@@ -114,13 +114,25 @@ def _split_form(content_type: str, body: bytes) -> dict[str, bytes]:
     parts: dict[str, bytes] = {}
     for piece in pieces[:-1]:
         head, blank, content = piece.partition(b"\r\n\r\n")
-        name = _PART_NAME.search(head)
+        name = _part_name(head)
         if not blank or name is None:
             raise _invalid_form("has a part without a name")
         if _PART_ENCODING.search(head):
             raise _invalid_form("has an encoded part")
-        parts[name[1].decode("latin-1")] = content
+        parts[name] = content
     return parts
+
+
+def _part_name(head: bytes) -> str | None:
+    """The `name` of a part, and nothing that only looks like one inside another parameter."""
+    line = _DISPOSITION.search(head)
+    header = Message()
+    header["Content-Disposition"] = line[1].decode("latin-1").strip() if line is not None else ""
+    try:
+        name = header.get_param("name", header="Content-Disposition")
+    except (LookupError, ValueError):  # an RFC 2231 charset or encoding that is none
+        return None
+    return name if isinstance(name, str) and name else None
 
 
 def _invalid_form(what: str) -> RequestError:

@@ -1,7 +1,8 @@
 """The `transceiver` command.
 
 1. Options come from flags, then TRANSCEIVER_* variables, then the TOML file; the first wins.
-2. Wrong input is one line on standard error and exit status 2, before anything is bound.
+2. Wrong input is one line on standard error and exit status 2, before anything is bound. What this
+   machine refuses (an address that is in use) is one line, too, and exit status 1.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import click
+
+from relay.wire.files import is_world_readable, read_small_file
+from relay.wire.sources import FILE_KEY, SourcedCommand
 
 from . import backend_config, config, log, sites
 from .backend_config import KEY_VARIABLE, BackendOptions
@@ -64,7 +68,7 @@ class _OneLine(click.Group):
             sys.exit(2)
         except ConfigError as error:
             click.echo(f"transceiver: {error}", err=True)
-            sys.exit(2)
+            sys.exit(error.exit_status)
         sys.exit(result if isinstance(result, int) else 0)
 
 
@@ -79,9 +83,12 @@ def _load_file(context: click.Context, _parameter: click.Parameter, value: str |
     if value is None:
         return
     try:
-        table = tomllib.loads(Path(value).read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        table = tomllib.loads(read_small_file(value).decode("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"--config: {value}: {error.strerror}") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"--config: {value}: {error}") from None
+    context.meta[FILE_KEY] = value
     known = {parameter.name: parameter for parameter in context.command.params}
     for key, setting in table.items():
         if key not in known or key == "config":
@@ -97,6 +104,7 @@ def _load_file(context: click.Context, _parameter: click.Parameter, value: str |
 
 
 @main.command(
+    cls=SourcedCommand,
     context_settings={"auto_envvar_prefix": "TRANSCEIVER"},
     epilog="Every option can come from a variable, too: --max-sessions from TRANSCEIVER_MAX_SESSIONS. "
     "Those that may be repeated split on white space. Flags win over variables, variables over the file.",
@@ -251,7 +259,7 @@ def _load_file(context: click.Context, _parameter: click.Parameter, value: str |
     "--max-sessions",
     default=1_000,
     show_default=True,
-    type=click.IntRange(1),
+    type=click.IntRange(1, config.MAX_SESSIONS),
     help="Calls at once, over all processes.",
 )
 @click.option(
@@ -376,4 +384,13 @@ def serve(
         drain_timeout_s=drain_timeout,
     )
     log.configure(log_level, log_format)
+    for option, path in (
+        ("--keyring", keyring),
+        ("--api-keys", api_keys),
+        ("--auth-secret", auth_secret),
+        ("--backend-key-file", backend_key_file),
+        ("--tls-key", tls_key),
+    ):
+        if path is not None and is_world_readable(path):
+            log.get_logger().warning("secret_readable_by_all", option=option, path=path)
     return Pool(checked).run()

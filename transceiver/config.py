@@ -10,6 +10,7 @@ import ipaddress
 import math
 import os
 import re
+import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from pathlib import Path
 from relay.wire.address import Endpoint
 from relay.wire.keyring import Keyring, KeyringError, generate_line
 
-from .auth import ApiKey, load_api_keys, load_auth_secret
+from .auth import ApiKey, AuthFileError, load_api_keys, load_auth_secret
 from .backend_config import BackendOptions
 from .errors import ConfigError
 from .geoip import Finder
@@ -32,6 +33,7 @@ LOOPBACK: tuple[IpNetwork, ...] = (
     ipaddress.ip_network("::1/128"),
 )
 MAX_WORKERS = 256
+MAX_SESSIONS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +145,19 @@ def read_auth(
     api_keys: str | None, auth_secret: str | None
 ) -> tuple[tuple[ApiKey, ...], bytes | None]:
     """The server keys and the secret that seals client secrets; empty and None where not given."""
-    keys = load_api_keys(Path(api_keys)) if api_keys is not None else ()
-    return keys, load_auth_secret(Path(auth_secret)) if auth_secret is not None else None
+    keys: tuple[ApiKey, ...] = ()
+    secret = None
+    if api_keys is not None:
+        try:
+            keys = load_api_keys(Path(api_keys))
+        except AuthFileError as error:
+            raise ConfigError(f"--api-keys: {error}") from None
+    if auth_secret is not None:
+        try:
+            secret = load_auth_secret(Path(auth_secret))
+        except AuthFileError as error:
+            raise ConfigError(f"--auth-secret: {error}") from None
+    return keys, secret
 
 
 def read_peer(
@@ -216,8 +229,12 @@ def check_record_dir(directory: str | None) -> Path | None:
     if directory is None:
         return None
     path = Path(directory)
-    if not path.is_dir() or not os.access(path, os.W_OK | os.X_OK):
-        raise ConfigError(f"--record-dir: {directory} is no directory that can be written to")
+    try:
+        tempfile.TemporaryFile(dir=path).close()
+    except (OSError, ValueError):
+        raise ConfigError(
+            f"--record-dir: {directory} is no directory that can be written to"
+        ) from None
     return path
 
 

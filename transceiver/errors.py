@@ -2,7 +2,7 @@
 
 1. What a peer sends over UDP raises nothing across a module boundary; it is counted.
 2. What a client sends over HTTP ends as a RequestError, and that as JSON in OpenAI's shape.
-3. What an operator gets wrong ends as a ConfigError, one line, exit status 2.
+3. What an operator gets wrong ends as a ConfigError, one line, exit status 2; a BindError with 1.
 """
 
 from __future__ import annotations
@@ -14,6 +14,14 @@ class TransceiverError(Exception):
 
 class ConfigError(TransceiverError):
     """An option is wrong; the text is the one line the operator reads."""
+
+    exit_status = 2
+
+
+class BindError(ConfigError):
+    """An address that this machine does not give us now."""
+
+    exit_status = 1
 
 
 class RequestError(TransceiverError):

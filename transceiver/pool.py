@@ -8,7 +8,7 @@
 4. A pool whose processes fail at their start, time and again, ends with status 1.
 5. A process whose loop has stood still for 10 s is killed, and so replaced; its calls are lost.
    Who comes meanwhile is served by the others.
-6. SIGTERM or SIGINT drains and ends with status 0; a second one ends at once.
+6. SIGTERM or SIGINT drains and ends with status 0; a second one ends at once, also with 0.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .board import Board, Serving
 from .callid import KEY_BYTES, NOWHERE, derive_key
 from .config import TransceiverConfig
 from .dtls import Identity
-from .errors import ConfigError
+from .errors import BindError
 from .fleetboard import FleetBoard
 from .limits import KeyLimits
 from .log import get_logger
@@ -88,7 +88,7 @@ class Pool:
         self._failed_starts = 0
 
     def run(self) -> int:
-        """Serves until a signal; returns the exit status. Raises ConfigError when an address
+        """Serves until a signal; returns the exit status. Raises BindError when an address
         cannot be bound.
         """
         _raise_descriptor_limit()
@@ -129,7 +129,7 @@ class Pool:
         try:
             return open_http(at, self._config.workers)
         except OSError as error:
-            raise ConfigError(f"--http: {at}: {error.strerror}") from None
+            raise BindError(f"--http: {at}: {error.strerror}") from None
 
     def _open_media(self, process: int) -> socket.socket:
         at = self._config.media
@@ -137,7 +137,7 @@ class Pool:
         try:
             return open_media(str(at.ip), port)
         except OSError as error:
-            raise ConfigError(f"--media: {Endpoint(at.ip, port)}: {error.strerror}") from None
+            raise BindError(f"--media: {Endpoint(at.ip, port)}: {error.strerror}") from None
 
     def _open_peers(self) -> list[socket.socket]:
         at = self._config.peer
@@ -147,7 +147,7 @@ class Pool:
             return open_peers(at, self._config.workers)
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or "leaves no ports for every process"
-            raise ConfigError(f"--peer: {at}: {reason}") from None
+            raise BindError(f"--peer: {at}: {reason}") from None
 
     def _peer_place(self) -> Endpoint:
         """What call ids carry."""
@@ -292,7 +292,7 @@ class Pool:
             if again in (signal.SIGTERM, signal.SIGINT):
                 self._signal_all(signal.SIGKILL)
                 self._log.warning("stopped_at_once")
-                return 128 + again
+                return 0
             self._kill_hung()
             self._reap(replace=False)
             if left_s <= 0:

@@ -242,6 +242,7 @@ class Call:
             seconds=round(self._ended_s - self.offered_s, 3),
             packets_in=numbers["packets_in"],
             packets_out=numbers["packets_out"],
+            timeline_ms=self.timeline_ms,
         )
         self._parts.on_state(self, before)
 

@@ -9,8 +9,9 @@ import re
 import secrets
 from dataclasses import dataclass, field
 from os import PathLike
-from pathlib import Path
 from typing import Self
+
+from .files import read_small_file
 
 KEY_ID_MAX = 6
 """Id 7 says "no hint" in a token and has no key."""
@@ -43,7 +44,7 @@ class Keyring:
     def load(cls, path: str | PathLike[str]) -> Self:
         """Reads a keyring file. Raises KeyringError, which names the file."""
         try:
-            text = Path(path).read_text("utf-8-sig")
+            text = read_small_file(path).decode("utf-8-sig")
         except OSError as error:
             raise KeyringError(f"{path}: {error.strerror}") from error
         except UnicodeDecodeError as error:

@@ -15,6 +15,28 @@ def form(encoding: str) -> bytes:
     return f"--b\r\n{head}\r\n--b--\r\n".encode()
 
 
+@pytest.mark.parametrize(
+    ("parameters", "name"),
+    [
+        ('name="sdp"', "sdp"),
+        ("name=sdp", "sdp"),
+        ('Name="sdp"; filename="o.sdp"', "sdp"),
+        ('filename="; name=session"; name="sdp"', "sdp"),
+        ('filename="a; name=\\"session\\""; name="sdp"', "sdp"),
+        ("name*=utf-8''sdp", None),
+        ('filename="; name=sdp"', None),
+        ("", None),
+    ],
+)
+def test_a_parts_name_is_its_own_parameter(parameters: str, name: str | None) -> None:
+    body = f"--b\r\nContent-Disposition: form-data; {parameters}\r\n\r\nv=0\r\n--b--\r\n".encode()
+    if name is not None:
+        assert _split_form(KIND, body) == {name: b"v=0"}
+    else:
+        with pytest.raises(RequestError):
+            _split_form(KIND, body)
+
+
 @pytest.mark.parametrize("value", ["binary", "8bit", "7bit", "identity", "Binary"])
 @pytest.mark.parametrize("space", ["", " ", "  "])
 def test_encodings_that_change_nothing_are_taken(value: str, space: str) -> None:

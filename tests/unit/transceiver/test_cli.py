@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from click.testing import CliRunner, Result
 
 from relay.wire.keyring import generate_line
@@ -143,8 +144,17 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"backend_dialect": "klingon"}, "--backend-dialect"),
     ({"backend_audio": "pcm48"}, "--backend-audio"),
     ({"backend_session": "/nonexistent"}, "--backend-session"),
-    ({"api_keys": "/nonexistent"}, "/nonexistent"),
-    ({"auth_secret": "/nonexistent"}, "/nonexistent"),
+    ({"backend_session": "/dev/zero"}, "--backend-session"),
+    ({"api_keys": "/nonexistent"}, "--api-keys: /nonexistent"),
+    ({"api_keys": "/dev/zero"}, "--api-keys: /dev/zero"),
+    ({"auth_secret": "/nonexistent"}, "--auth-secret: /nonexistent"),
+    ({"auth_secret": "/dev/zero"}, "--auth-secret: /dev/zero"),
+    ({"keyring": "/dev/zero"}, "--keyring: /dev/zero"),
+    ({"config": "/dev/zero"}, "--config: /dev/zero"),
+    ({"record_dir": "/nonexistent"}, "--record-dir"),
+    ({"record_dir": "/proc"}, "--record-dir"),
+    ({"max_sessions": "1000001"}, "--max-sessions"),
+    ({"max_sessions": "9" * 400}, "--max-sessions"),
     ({"max_call_seconds": "0"}, "--max-call-seconds"),
     ({"max_call_seconds": "nan"}, "--max-call-seconds"),
     ({"drain_timeout": "nan"}, "--drain-timeout"),
@@ -277,6 +287,36 @@ def test_a_wrong_file_is_one_line(keyring: str, tmp_path: Path, text: str) -> No
     assert re.fullmatch(r"transceiver: --config: [^\n]+\n", result.stderr), result.stderr
 
 
+@pytest.mark.parametrize(
+    ("variable", "option"),
+    [("KEYRING", "keyring"), ("INGRESS", "ingress"), ("MAX_SESSIONS", "max_sessions")],
+)
+def test_an_error_says_where_its_value_came_from(
+    keyring: str, tmp_path: Path, variable: str, option: str
+) -> None:
+    given = good(keyring, **({} if option == "max_sessions" else {option: None}))
+    result = invoke(*given, env={f"TRANSCEIVER_{variable}": "nonsense"})
+    assert f"--{option.replace('_', '-')}" in result.stderr
+    assert result.stderr.endswith(f" (from TRANSCEIVER_{variable})\n")
+    file = tmp_path / "t.toml"
+    file.write_text(f"{option} = {['nonsense'] if option == 'ingress' else 'nonsense'!r}")
+    result = invoke(*given, f"--config={file}")
+    assert result.stderr.endswith(f" (from {file})\n")
+    result = invoke(*given, f"--{option.replace('_', '-')}=nonsense")
+    assert "(from" not in result.stderr
+
+
+def test_secrets_that_everybody_may_read_are_warned_of(keyring: str, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("x" * 64)
+    Path(keyring).chmod(0o600)
+    for mode, warned in ((0o644, ["--auth-secret"]), (0o640, [])):
+        secret.chmod(mode)
+        with structlog.testing.capture_logs() as lines:
+            served(*good(keyring, auth_secret=str(secret)))
+        assert [line["option"] for line in lines] == warned
+
+
 def test_auto_workers_are_at_least_one() -> None:
     assert read_workers("auto") >= 1
 
@@ -289,13 +329,13 @@ def test_an_address_in_use_is_one_line(keyring: str, monkeypatch: pytest.MonkeyP
         taken.listen()
         port = taken.getsockname()[1]
         result = invoke(*good(keyring, http=f"127.0.0.1:{port}"))
-    assert result.exit_code == 2
+    assert result.exit_code == 1
     assert result.stderr == f"transceiver: --http: 127.0.0.1:{port}: Address already in use\n"
     with socket.socket(type=socket.SOCK_DGRAM) as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
         result = invoke(*good(keyring, http="127.0.0.1:0", media=f"127.0.0.1:{port}"))
-    assert result.exit_code == 2
+    assert result.exit_code == 1
     assert result.stderr == f"transceiver: --media: 127.0.0.1:{port}: Address already in use\n"
 
 

@@ -1,0 +1,71 @@
+"""A click command whose errors say where a wrong value came from, when it was not the command line.
+
+Options also come from variables and a TOML file (design 3.6); an error that names only the flag sends
+the reader looking for something that he never wrote.
+"""
+
+import re
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+FILE_KEY = "relay.wire.sources.file"
+"""In `context.meta`: the path of the file whose values are the context's `default_map`."""
+
+_OPTION = re.compile(r"(--[a-z0-9-]+)[: ]")
+
+
+class SourcedCommand(click.Command):
+    """Adds `(from NAME)` to errors about options that were given by variable or file.
+
+    Concerned are click's own, and every exception of the command whose text begins with an option.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """See click.Command.parse_args."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.BadParameter as error:
+            suffix = _suffix(ctx, error.param) if error.param is not None else ""
+            if not suffix:
+                raise
+            raise click.BadParameter(
+                error.message + suffix, ctx, error.param, error.param_hint
+            ) from None
+        except Exception as error:
+            _annotate(ctx, error)
+            raise
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """See click.Command.invoke."""
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            _annotate(ctx, error)
+            raise
+
+
+def _annotate(ctx: click.Context, error: Exception) -> None:
+    text = str(error)
+    named = _OPTION.match(text)
+    if named is None or len(error.args) != 1:
+        return
+    for parameter in ctx.command.params:
+        if named[1] in parameter.opts:
+            error.args = (text + _suffix(ctx, parameter),)
+
+
+def _suffix(ctx: click.Context, parameter: click.Parameter) -> str:
+    source = ctx.get_parameter_source(parameter.name) if parameter.name else None
+    if source is ParameterSource.ENVIRONMENT:
+        return f" (from {_variable(ctx, parameter)})"
+    if source is ParameterSource.DEFAULT_MAP:
+        return f" (from {ctx.meta.get(FILE_KEY, 'the configuration file')})"
+    return ""
+
+
+def _variable(ctx: click.Context, parameter: click.Parameter) -> str:
+    if isinstance(parameter.envvar, str):
+        return parameter.envvar
+    return f"{ctx.auto_envvar_prefix}_{(parameter.name or '').upper()}"
