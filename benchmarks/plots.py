@@ -1,8 +1,8 @@
-"""Bars as SVG, written by hand: a title, one line a bar, a mark where the target is."""
+"""Bars, and squares of a table, as SVG, written by hand: a title, one line a bar, a mark where the target is."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -82,6 +82,53 @@ def _row(bar: Bar, y: float, scale: float, unit: str) -> list[str]:
             f'<line class="target" x1="{x:.1f}" x2="{x:.1f}" y1="{y + 2}" y2="{y + ROW - 2}"/>'
         )
     return parts
+
+
+CELL_WIDTH = 54
+
+
+def squares(
+    title: str,
+    note: str,
+    rows: Sequence[str],
+    columns: Sequence[tuple[str, str]],
+    values: Mapping[tuple[str, tuple[str, str]], float],
+) -> str:
+    """A table of numbers whose cells are the stronger coloured the larger; 2 and more is full colour."""
+    width = LABEL_WIDTH + CELL_WIDTH * len(columns) + 12
+    height = TOP + 20 + ROW * len(rows) + 12
+    parts = [
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+            f'width="{width}" height="{height}" role="img">'
+        ),
+        f"<title>{escape(title)}</title><style>{_STYLE}</style>",
+        f'<text class="title" x="12" y="24">{escape(title)}</text>',
+        f'<text class="note" x="12" y="44">{escape(note)}</text>',
+    ]
+    for i, (group, name) in enumerate(columns):
+        x = LABEL_WIDTH + CELL_WIDTH * (i + 0.5)
+        for y, text in ((TOP, group), (TOP + 14, name)):
+            parts.append(
+                f'<text class="note" x="{x:.0f}" y="{y}" text-anchor="middle">{escape(text)}</text>'
+            )
+    for j, row in enumerate(rows):
+        y = TOP + 20 + ROW * j
+        parts.append(
+            f'<text x="{LABEL_WIDTH - 8}" y="{y + 17}" text-anchor="end">{escape(row)}</text>'
+        )
+        for i, column in enumerate(columns):
+            if (value := values.get((row, column))) is None:
+                continue
+            x, strength = LABEL_WIDTH + CELL_WIDTH * i, min(value / 2, 1.0)
+            parts.append(
+                f'<rect class="{"bar" if value <= 1 else "missed"}" x="{x + 1}" y="{y + 1}" '
+                f'width="{CELL_WIDTH - 2}" height="{ROW - 2}" opacity="{strength * 0.8:.2f}"/>'
+            )
+            parts.append(
+                f'<text x="{x + CELL_WIDTH / 2:.0f}" y="{y + 17}" text-anchor="middle">{value:.2f}</text>'
+            )
+    return "\n".join([*parts, "</svg>", ""])
 
 
 def _step(most: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from ipaddress import IPv4Address
@@ -23,6 +23,8 @@ PACKET_MEMORY_BYTES = 2304
 SO_RCVBUFFORCE = 33
 
 Direction = Literal["up", "down"]
+Verb = Literal["up", "down", "down-runs"]
+"""As `loadgen` knows them."""
 
 
 @dataclass(frozen=True)
@@ -36,67 +38,105 @@ class Load:
     workers: int = 1
     coalesce_us: int = 0
     null: str = "plain"
-    """Mode of the null forwarder."""
+    """Modes of the null forwarders, with a plus between them."""
+
+
+@dataclass(frozen=True)
+class Fill:
+    """So many packets into the socket of one program, and what must become of them."""
+
+    verb: Verb
+    forwarders: Sequence[Forwarder]
+    port: int
+    packets: int
+    arrives: Direction
+    added: int
+    """Bytes by which each is longer when it arrives."""
 
 
 class Rig:
     """All of them, started for one case."""
 
     def __init__(
-        self, load: Load, generator: Program, relays: Sequence[Forwarder], null: Forwarder
+        self,
+        load: Load,
+        generator: Program,
+        relays: Sequence[Forwarder],
+        nulls: Mapping[str, Forwarder],
     ) -> None:
+        self.load = load
         self.generator = generator
         self.relays = relays
-        self.null = null
+        self.nulls = nulls
+        self.null = next(iter(nulls.values()))
         self.public_port, self.internal_port = map(int, relays[0].greeting)
-        self.null_port = int(null.greeting[0])
+        self.null_port = int(self.null.greeting[0])
         ports = [int(port) for port in generator.greeting]
         generator.ask("ufrags", *seal(ports, count=len(ports)))
         established = generator.ask("establish", self.public_port, load.flows)
         assert established == [load.flows], established
 
-    def drain_relay(self, direction: Direction, sizes: object, packets: int = PACKETS) -> float:
+    def relay_fills(self, direction: str, packets: int = PACKETS) -> list[Fill]:
+        """What `drain` does to the relay: "up", "down", "down-runs", or half of each for "both"."""
+        if direction == "both":
+            return self.relay_fills("up", packets // 2) + self.relay_fills("down", packets // 2)
+        if direction == "up":
+            return [Fill("up", self.relays, self.public_port, packets, "up", 38)]
+        port = self.internal_port if len(self.relays) == 1 else 0
+        verb: Verb = "down-runs" if direction == "down-runs" else "down"
+        return [Fill(verb, self.relays, port, packets, "down", -38)]
+
+    def null_fills(self, direction: str, packets: int = PACKETS) -> list[Fill]:
+        """The same for null forwarders: plain up, fanning out down."""
+        if direction == "both":
+            return self.null_fills("up", packets // 2) + self.null_fills("down", packets // 2)
+        if direction == "up":
+            return [self.null_fill("up", "plain", packets, arrives="up")]
+        verb: Verb = "down-runs" if direction == "down-runs" else "down"
+        return [self.null_fill(verb, "fanout", packets, arrives="down", added=-38)]
+
+    def null_fill(
+        self, verb: Verb, mode: str, packets: int, *, arrives: Direction, added: int = 0
+    ) -> Fill:
+        """Of the null forwarder in that mode."""
+        null = self.nulls[mode]
+        return Fill(verb, [null], int(null.greeting[0]), packets, arrives, added)
+
+    def drain_relay(self, direction: str, sizes: object, packets: int = PACKETS) -> float:
         """CPU nanoseconds per packet of the relay in one drain; every packet must arrive."""
-        port = self.public_port if direction == "up" else self.internal_port
-        added = 38 if direction == "up" else -38
-        return self._drain(self.relays, direction, port, sizes, packets, added)
+        return self.drain(self.relay_fills(direction, packets), sizes)
 
     def drain_null(
         self,
-        direction: Direction,
+        direction: Verb,
         sizes: object,
         packets: int = PACKETS,
         *,
         arrives: Direction,
         added: int = 0,
     ) -> float:
-        """The same of the null forwarder, whose datagrams arrive `added` bytes longer."""
-        return self._drain(
-            [self.null], direction, self.null_port, sizes, packets, added, arrives=arrives
-        )
+        """The same of the first null forwarder, whose datagrams arrive `added` bytes longer."""
+        mode = next(iter(self.nulls))
+        fill = self.null_fill(direction, mode, packets, arrives=arrives, added=added)
+        return self.drain([fill], sizes)
 
-    def _drain(
-        self,
-        forwarders: Sequence[Forwarder],
-        direction: Direction,
-        port: int,
-        sizes: object,
-        packets: int,
-        added: int,
-        *,
-        arrives: Direction | None = None,
-    ) -> float:
+    def drain(self, fills: Sequence[Fill], sizes: object) -> float:
+        """All fills at once: CPU nanoseconds per packet of their forwarders together."""
+        forwarders = list(dict.fromkeys(f for fill in fills for f in fill.forwarders))
         for forwarder in forwarders:
             forwarder.stop()
-        sent, sent_bytes = self.generator.ask(direction, port, packets, sizes)
+        expected = {"up": [0, 0], "down": [0, 0]}
+        for fill in fills:
+            sent, sent_bytes = self.generator.ask(fill.verb, fill.port, fill.packets, sizes)
+            expected[fill.arrives][0] += sent
+            expected[fill.arrives][1] += sent_bytes + fill.added * sent
         cpu_ns = sum(forwarder.resume() for forwarder in forwarders)
         for forwarder in forwarders:
             forwarder.await_sleep()
         cpu_ns = sum(forwarder.cpu_ns() for forwarder in forwarders) - cpu_ns
-        up, up_bytes, down, down_bytes = self.generator.ask("collect")
-        arrived = (up, up_bytes) if (arrives or direction) == "up" else (down, down_bytes)
-        assert arrived == (sent, sent_bytes + added * sent), (arrived, sent, sent_bytes)
-        return cpu_ns / packets
+        arrived = self.generator.ask("collect")
+        assert arrived == expected["up"] + expected["down"], (arrived, expected)
+        return cpu_ns / sum(fill.packets for fill in fills)
 
 
 def why_not() -> str | None:
@@ -138,7 +178,8 @@ def rig(load: Load) -> Iterator[Rig]:
             relays.append(
                 stack.enter_context(relay_worker(load.listen, load.batch, port=port, cpu=-1 - cpu))
             )
-        null = stack.enter_context(
-            null_forwarder(int(generator.greeting[0]), load.batch, load.null)
-        )
-        yield Rig(load, generator, relays, null)
+        nulls = {
+            mode: stack.enter_context(null_forwarder(int(generator.greeting[0]), load.batch, mode))
+            for mode in load.null.split("+")
+        }
+        yield Rig(load, generator, relays, nulls)

@@ -1,11 +1,15 @@
-"""What happens to calls when hosts are lost: a simulation, `python -m benchmarks.scale`.
+"""Sessions in large numbers, simulated: placement, lost hosts, a lost region. `python -m benchmarks.scale`.
 
 1. A relay host that gets packets of a call it does not know asks Redis, at most LOOKUPS_PER_S a
    second, or waits for the client's next check, whichever comes first. Both are simulated call by
    call, on one host, in steps of a millisecond.
 2. How many calls a host does not know after a loss is what the routers in front decide: with resilient
    hashing those of the lost hosts, shared out; with plain hashing (modulo) nearly all.
-3. Nothing is sent; the figures are those of the design (relay/cache.py, csrc/relay/parking.h).
+3. A flow falls on a host and a worker by a hash, so their loads differ as those of balls in bins do.
+4. After a region is lost its clients notice one by one, and call again in another region, whose
+   transceivers answer as many a second as their cores do in half of their time.
+5. Nothing is sent; the figures are those of the design (relay/cache.py, csrc/relay/parking.h) and of
+   benchmarks/README.md.
 """
 
 from __future__ import annotations
@@ -27,6 +31,14 @@ LOOKUP_MS = 3
 PARKED_FLOWS = 256
 WORKERS = 16
 SIZES = (10_000, 1_000_000, 20_000_000)
+
+NOTICED_S = (5.0, 8.0)
+"""When a client whose packets go nowhere calls again: Chromium says `disconnected` after 5 s, and
+the page waits up to 3 s more, so that not all come at once."""
+ANSWER_CPU_S = 0.0043
+"""CPU time of setting a call up, DTLS included (Call setup without a browser)."""
+SESSIONS_PER_CORE = 200
+"""Talking sessions of a transceiver's core, with PCM (Talking sessions per core)."""
 
 
 @dataclass(frozen=True)
@@ -87,17 +99,112 @@ def losses(sessions: int) -> Iterator[tuple[str, int, int]]:
     yield "a third of the hosts, resilient hashing", left, math.ceil(each * third / left)
 
 
-def main() -> None:
-    """A table for each size."""
-    print("| sessions | lost | hosts left | unknown calls a host | silent p50 | p99 | by Redis |")
+@dataclass(frozen=True)
+class Placement:
+    """How evenly a hash spreads sessions."""
+
+    per_host: float
+    fullest_host: float
+    """Times the mean."""
+    fullest_worker: float
+    """Times the mean."""
+
+
+def place(sessions: int, hosts: int, seed: int = 1) -> Placement:
+    """Each worker's share is drawn from the normal that many balls in many bins come to."""
+    rng = random.Random(seed)
+    mean = sessions / (hosts * WORKERS)
+    workers = [
+        [max(0.0, rng.gauss(mean, math.sqrt(mean))) for _ in range(WORKERS)] for _ in range(hosts)
+    ]
+    return Placement(
+        per_host=sessions / hosts,
+        fullest_host=max(map(sum, workers)) / (mean * WORKERS),
+        fullest_worker=max(map(max, workers)) / mean,
+    )
+
+
+@dataclass(frozen=True)
+class RegionLost:
+    """What the clients of a lost region see, and what the others must bear."""
+
+    calls_each: int
+    """That each other region gets."""
+    load_after: float
+    """Of its relays, where all ran at half load."""
+    back_median_s: float
+    back_p99_s: float
+    offers_per_s: float
+    """That arrive at each other region at most."""
+
+
+def lose_region(sessions: int, regions: int, seed: int = 1) -> RegionLost:
+    """One of `regions` equal ones; its calls go to the others in equal shares."""
+    rng = random.Random(seed)
+    calls = math.ceil(sessions / regions / (regions - 1))
+    cores = 2 * sessions / regions / SESSIONS_PER_CORE  # twice what the calls take: half load
+    answers_per_s = cores / 2 / ANSWER_CPU_S
+    free_s, back_s = 0.0, []
+    for noticed_s in sorted(rng.uniform(*NOTICED_S) for _ in range(min(calls, 200_000))):
+        free_s = max(free_s, noticed_s) + max(1.0, calls / 200_000) / answers_per_s
+        back_s.append(free_s)
+    return RegionLost(
+        calls_each=calls,
+        load_after=Site().load * regions / (regions - 1),
+        back_median_s=back_s[len(back_s) // 2],
+        back_p99_s=back_s[len(back_s) * 99 // 100],
+        offers_per_s=calls / (NOTICED_S[1] - NOTICED_S[0]),
+    )
+
+
+def print_placement() -> None:
+    """How full the fullest are."""
+    print("| sessions | hosts | a host | fullest host | fullest worker |")
+    print("| --- | --- | --- | --- | --- |")
+    for sessions in SIZES:
+        hosts = plan(sessions, COST, site=Site()).hosts
+        found = place(sessions, hosts)
+        print(
+            f"| {sessions:,} | {hosts:,} | {found.per_host:,.0f} | {found.fullest_host:.2f} x "
+            f"| {found.fullest_worker:.2f} x |"
+        )
+
+
+def print_regions() -> None:
+    """One region of several is lost."""
+    print(
+        "| sessions | regions | calls for each other | offers/s each | load then | back p50 | p99 |"
+    )
     print("| --- | --- | --- | --- | --- | --- | --- |")
+    for sessions, regions in ((1_000_000, 3), (20_000_000, 3), (20_000_000, 20)):
+        found = lose_region(sessions, regions)
+        print(
+            f"| {sessions:,} | {regions} | {found.calls_each:,} | {found.offers_per_s:,.0f} "
+            f"| {found.load_after:.2f} | {found.back_median_s:.1f} s | {found.back_p99_s:.1f} s |"
+        )
+
+
+def print_losses() -> None:
+    """What calls hear, and what Redis is asked."""
+    print(
+        "| sessions | lost | hosts left | unknown calls a host | silent p50 | p99 | by Redis | lookups/s |"
+    )
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for sessions in SIZES:
         for lost, left, strangers in losses(sessions):
             found = heal(strangers, LOOKUPS_PER_S)
             print(
                 f"| {sessions:,} | {lost} | {left:,} | {strangers:,} | {found.median_ms} ms "
-                f"| {found.p99_ms} ms | {found.by_redis:.0%} |"
+                f"| {found.p99_ms} ms | {found.by_redis:.0%} "
+                f"| {left * min(strangers, LOOKUPS_PER_S):,} |"
             )
+
+
+def main() -> None:
+    """All tables."""
+    for show in (print_placement, print_losses, print_regions):
+        show()
+        print()
 
 
 if __name__ == "__main__":

@@ -11,7 +11,11 @@
 #include <string.h>
 #include <time.h>
 
-enum { BUFFER_BYTES = 64 << 20, ANSWER_WAIT_MS = 1000 };
+enum {
+    BUFFER_BYTES = 64 << 20,
+    ANSWER_WAIT_MS = 5000,
+    FIRST_CLIENT = 0x7f010000, /* 127.1.0.0 */
+};
 
 struct ends ends;
 
@@ -52,7 +56,7 @@ void open_ends(unsigned transceivers) {
 }
 
 uint32_t client_ip(unsigned flow) {
-    return htonl(0x7f010000U + flow); /* 127.1.0.0 and on */
+    return htonl(FIRST_CLIENT + flow);
 }
 
 /* --- lines --- */
@@ -78,18 +82,21 @@ uint8_t *line_add(struct line *line, uint16_t port, size_t bytes, uint32_t sourc
     return line->data[i];
 }
 
+/* Whether item `i` may follow in the run that `first` begins: none of them names its source. */
+static bool joins(const struct line *line, unsigned first, unsigned i) {
+    return i < line->count && line->name[i].sin_port == line->name[first].sin_port &&
+           line->part[i].iov_len <= line->part[first].iov_len;
+}
+
 /* Makes one message of neighbours that the kernel cuts apart again (UDP_SEGMENT): equal sizes, the last may
- * be shorter. All of the line have one destination and one source. */
+ * be shorter. */
 static void merge_runs(struct line *line) {
     unsigned messages = 0;
     for (unsigned i = 0, items; i < line->count; i += items, messages++) {
         uint16_t bytes = (uint16_t)line->part[i].iov_len;
         struct msghdr *header = &line->message[messages].msg_hdr;
-        for (items = 1; i + items < line->count && line->part[i + items].iov_len <= bytes; items++)
-            if (line->part[i + items].iov_len < bytes) {
-                items++;
-                break;
-            }
+        for (items = 1; joins(line, i, i + items) && line->part[i + items - 1].iov_len == bytes;)
+            items++;
         *header = (struct msghdr){.msg_name = &line->name[i],
                                   .msg_namelen = sizeof line->name[i],
                                   .msg_iov = &line->part[i],
@@ -153,12 +160,21 @@ void answer_check(struct line *line, uint16_t port, const uint8_t *datagram) {
     vr_store_be16(data + VR_SPP_BYTES + 2, 0);
 }
 
+static unsigned flow_of(const struct vr_flow_key *key) {
+    return (vr_load_be32(key->client.ip + 12) - FIRST_CLIENT) % FLOWS_MAX;
+}
+
 static unsigned answer_all(struct line *line, struct inbox *inbox, unsigned t, unsigned expected) {
     unsigned answered = 0, received;
     while (answered < expected &&
            (received = inbox_fill(inbox, ends.transceiver[t], ANSWER_WAIT_MS)) > 0) {
-        for (unsigned i = 0; i < received; i++)
-            answer_check(line, ntohs(inbox->name[i].sin_port), inbox->data[i]);
+        for (unsigned i = 0; i < received; i++) {
+            struct vr_flow_key key;
+            uint16_t port = ntohs(inbox->name[i].sin_port);
+            if (vr_spp_read(inbox->data[i], VR_SPP_BYTES, &key))
+                ends.worker_port[flow_of(&key)] = port;
+            answer_check(line, port, inbox->data[i]);
+        }
         line_send(line, ends.transceiver[t]);
         answered += received;
     }

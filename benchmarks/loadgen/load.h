@@ -15,6 +15,7 @@
 enum {
     TRANSCEIVERS_MAX = 64,
     UFRAGS_MAX = 4096,
+    FLOWS_MAX = 1 << 20,
     UFRAG_CHARS = 28,
     BATCH = 64,
     SLOT_BYTES = 2048,
@@ -32,6 +33,8 @@ struct ends {
     uint16_t relay_port; /* the one that they were established with */
     unsigned ufrags;     /* a multiple of `transceivers`; flow i has number i mod `ufrags` */
     char ufrag[UFRAGS_MAX][UFRAG_CHARS + 1];
+    uint16_t
+        worker_port[FLOWS_MAX]; /* of each flow: the internal socket of the worker that has it */
 };
 
 extern struct ends ends;
@@ -39,7 +42,7 @@ extern struct ends ends;
 /* Datagrams that are sent together. */
 struct line {
     unsigned count;
-    bool makes_runs; /* all to one destination: equal neighbours leave together (UDP_SEGMENT) */
+    bool makes_runs; /* equal neighbours to one destination leave together (UDP_SEGMENT) */
     struct mmsghdr message[BATCH];
     struct iovec part[BATCH];
     struct sockaddr_in name[BATCH];

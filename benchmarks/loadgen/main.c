@@ -11,7 +11,9 @@
  *                                     transceiver's success back -> flows that got their success
  *     up PORT COUNT SIZES             COUNT datagrams to 127.0.0.1:PORT, from the established flows in
  *                                     turn; SIZES are bytes, or `mix` -> datagrams, bytes
- *     down PORT COUNT SIZES           the same from the transceivers, in SPP, to the internal socket
+ *     down PORT COUNT SIZES           the same from the transceivers, in SPP, to the internal socket; port
+ *                                     0: to that of the worker that has the flow
+ *     down-runs PORT COUNT SIZES      the same in runs that the kernel would cut apart (UDP_SEGMENT)
  *     evil PORT COUNT ATTACK [UFRAG]  COUNT datagrams of an attack (attack.c) -> the number sent
  *     collect                         empties all sockets -> datagrams and bytes that were in the
  *                                     transceivers', datagrams and bytes in the clients'
@@ -61,7 +63,8 @@ static void fill_down(uint16_t port, unsigned count, struct sizes sizes) {
     for (unsigned sent = 0; sent < count; t = (t + 1) % ends.transceivers) {
         unsigned own_flows = (ends.flows - t + ends.transceivers - 1) / ends.transceivers;
         for (; own_flows && line.count < BATCH && sent < count; sent++, serial++, next[t]++) {
-            add_down(&line, port, t + next[t] % own_flows * ends.transceivers, sizes, serial);
+            unsigned flow = t + next[t] % own_flows * ends.transceivers;
+            add_down(&line, port ? port : ends.worker_port[flow], flow, sizes, serial);
             bytes += line.part[line.count - 1].iov_len;
         }
         line_send(&line, ends.transceiver[t]);
@@ -105,11 +108,9 @@ static bool obey(char **word, unsigned words) {
         printf("%u\n", establish(port, count));
     else if (strcmp(verb, "up") == 0 && words == 4 && ends.flows && sizes_parse(&sizes, word[3]))
         fill_up(port, count, sizes);
-    else if (strcmp(verb, "down") == 0 && words == 4 && ends.flows && sizes_parse(&sizes, word[3]))
-        fill_down(port, count, sizes);
-    else if (strcmp(verb, "down-runs") == 0 && words == 4 && ends.flows &&
+    else if (strncmp(verb, "down", 4) == 0 && words == 4 && ends.flows &&
              sizes_parse(&sizes, word[3])) {
-        line.makes_runs = true;
+        line.makes_runs = strcmp(verb, "down-runs") == 0;
         fill_down(port, count, sizes);
         line.makes_runs = false;
     } else if (strcmp(verb, "evil") == 0 && words >= 4 && ends.ufrags)
