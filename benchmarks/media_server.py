@@ -2,7 +2,7 @@
 
 Its environment says how: MIRROR=pcm decodes, brings PCM to Python and encodes it again; MIRROR=echo is
 the built-in pass-through. COMPLEXITY is the encoder's. At its end each PCM call writes one JSON line
-with its counters to the file NUMBERS.
+with its counters to the file NUMBERS, with those after SETTLE_S of sound as `unsettled`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from transceiver.backends.base import Backend, Event, Line, Sound, Tally
 from transceiver.backends.loopback import LoopbackBackend
 from transceiver.cli import main
 from transceiver.media import MediaConfig, MediaEngine, MediaSession
+
+SETTLE_S = 3.0
 
 
 class Mirror:
@@ -41,13 +44,19 @@ class Reflection:
 
     def __init__(self, sound: MediaSession) -> None:
         self._sound = sound
+        self._first_s: float | None = None
+        self._unsettled: dict[str, Any] | None = None
 
     def on_sound(self, pcm: bytes) -> None:
         """The client's next samples go back."""
         self._sound.write(1, pcm)
+        if self._first_s is None:
+            self._first_s = time.monotonic()
 
     def on_wake(self, now_s: float) -> None:
-        """Nothing is due."""
+        """Remembers the numbers of the beginning, while the jitter buffer learns."""
+        if self._unsettled is None and self._first_s and now_s - self._first_s > SETTLE_S:
+            self._unsettled = self._sound.stats()
 
     def on_digit(self, digit: str) -> None:
         """Nothing: nobody presses keys."""
@@ -64,7 +73,9 @@ class Reflection:
 
     def close(self) -> None:
         """Leaves the numbers of the call."""
-        numbers: dict[str, Any] = self._sound.stats()
+        numbers: dict[str, Any] = dict(self._sound.stats())
+        if self._unsettled is not None:
+            numbers["unsettled"] = self._unsettled
         with open(os.environ["NUMBERS"], "a") as file:
             file.write(json.dumps(numbers) + "\n")
 

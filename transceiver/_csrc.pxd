@@ -39,6 +39,8 @@ cdef extern from "media/codec.h" nogil:
         bint dtx
 
     bint vr_codec_rate_valid(uint32_t rate_hz)
+    uint32_t vr_codec_clock_hz(vr_codec codec)
+    uint32_t vr_codec_units(vr_codec codec, const uint8_t *payload, size_t bytes)
 
 
 cdef extern from "media/jitter.h" nogil:
@@ -107,10 +109,40 @@ cdef extern from "media/pacer.h" nogil:
     bint vr_pacer_played(const vr_pacer *pacer, uint32_t generation, uint64_t *samples)
 
 
+cdef extern from "media/frames.h" nogil:
+    struct vr_frame:
+        uint64_t at_ns
+        uint32_t timestamp
+        uint32_t units
+        uint32_t payload_bytes
+        uint16_t sequence
+        uint8_t side
+        uint8_t marker
+        uint8_t payload[0]
+
+    struct vr_frames:
+        pass
+
+    size_t vr_frames_waiting(const vr_frames *frames)
+    const vr_frame *vr_frames_peek(vr_frames *frames)
+    void vr_frames_pop(vr_frames *frames)
+
+
+cdef extern from "media/frame_pacer.h" nogil:
+    struct vr_frame_pacer:
+        pass
+
+    bint vr_frame_pacer_write(vr_frame_pacer *pacer, uint32_t units, const uint8_t *payload,
+                              size_t payload_bytes)
+    void vr_frame_pacer_flush(vr_frame_pacer *pacer)
+    uint32_t vr_frame_pacer_waiting_ms(const vr_frame_pacer *pacer)
+
+
 cdef extern from "media/session.h" nogil:
     enum vr_session_mode:
         VR_SESSION_PCM
         VR_SESSION_ECHO
+        VR_SESSION_FRAMES
 
     struct vr_session_config:
         vr_session_mode mode
@@ -136,6 +168,8 @@ cdef extern from "media/session.h" nogil:
         uint64_t encode_failures
         uint64_t blocks_lost
         uint64_t tap_blocks_lost
+        uint64_t frames_lost
+        uint64_t tap_frames_lost
         uint64_t first_in_ns
         uint64_t first_out_ns
         uint64_t round_trip_ns
@@ -162,6 +196,9 @@ cdef extern from "media/session.h" nogil:
     size_t vr_session_read(vr_session *session, int16_t *pcm, size_t capacity)
     size_t vr_session_tap_readable(const vr_session *session)
     size_t vr_session_read_tap(vr_session *session, int16_t *pcm, size_t capacity)
+    vr_frames *vr_session_frames(vr_session *session)
+    vr_frames *vr_session_frame_tap(vr_session *session)
+    vr_frame_pacer *vr_session_frame_pacer(vr_session *session)
     vr_pacer *vr_session_pacer(vr_session *session)
     void vr_session_read_counts(const vr_session *session, vr_session_counts *out)
 

@@ -30,6 +30,8 @@ class Config(Protocol):
     @property
     def echo(self) -> bool: ...
     @property
+    def frames(self) -> bool: ...
+    @property
     def sends(self) -> bool: ...
     @property
     def rate_hz(self) -> int: ...
@@ -103,10 +105,15 @@ class Engine:
         """(kind, index, time in ns, payload, origin of a datagram or None); None when all is told."""
 
     def authenticated(self, origin: bytes) -> None:
-        """The DTLS datagram that came with `origin` was authentic (design 3.5 rules 3 and 4)."""
+        """The DTLS datagram that came with `origin` was authentic (design 3.5 rules 3 and 4); lost when
+        the queue is full: the next datagram says it again.
+        """
 
     def counts(self) -> dict[str, Any]:
         """All counters of the engine, by name."""
+
+_Frame = tuple[int, int, int, int, int, bool, bytes]
+"""Side (0 the client, 1 we), time in ns, sequence number, timestamp, duration, marker, payload; see frames.h."""
 
 class Session:
     """One call's place in the engine. Made by Engine.open."""
@@ -137,6 +144,23 @@ class Session:
 
     def read_tap(self) -> bytes:
         """What a session opened with `tap` kept of both sides, interleaved: client, we."""
+
+    def read_frames(self) -> list[_Frame]:
+        """All frames that wait, and asks to be told of more; none unless opened with `frames`."""
+
+    def read_frame_tap(self) -> list[_Frame]:
+        """What a session without PCM, opened with `tap`, kept of both sides."""
+
+    def write_frame(self, payload: bytes | bytearray | memoryview) -> bool:
+        """Queues a frame of 20, 40 ... 120 ms (else ValueError), or with no bytes a pause of 20 ms;
+        False when there is no room.
+        """
+
+    def flush_frames(self) -> None:
+        """Stops the frames that were written so far."""
+
+    frames_waiting_ms: int
+    """Of frames written and not gone."""
 
     def write(self, generation: int, pcm: bytes | bytearray | memoryview) -> int:
         """Queues PCM of a generation (from 1, never falling); returns the samples taken."""

@@ -110,7 +110,13 @@ cdef class Engine:
         if not vr_codec_rate_valid(config.rate_hz):
             raise ValueError(f"rate {config.rate_hz} Hz is none of 8000, 16000, 24000, 48000")
         memset(&c, 0, sizeof(c))
-        c.mode = VR_SESSION_ECHO if config.echo else VR_SESSION_PCM
+        if config.echo and config.frames:
+            raise ValueError("a pass-through goes back by itself or to the reader, not both")
+        c.mode = VR_SESSION_PCM
+        if config.echo:
+            c.mode = VR_SESSION_ECHO
+        elif config.frames:
+            c.mode = VR_SESSION_FRAMES
         c.receive.rate_hz = config.rate_hz
         c.receive.opus_payload_type = c.receive.pcmu_payload_type = VR_NO_PAYLOAD_TYPE
         c.receive.pcma_payload_type = VR_NO_PAYLOAD_TYPE
@@ -163,6 +169,7 @@ cdef class Engine:
         session._media = media
         session.index = index
         session.rate_hz = config.rate_hz
+        session._codec = c.encoder.codec
         return session
 
     def awake(self):
@@ -184,9 +191,11 @@ cdef class Engine:
     def authenticated(self, bytes origin not None):
         if <size_t>len(origin) != _EVENT_HEAD:
             raise ValueError("not an event's origin")
-        _check(vr_engine_authenticated(
+        cdef int result = vr_engine_authenticated(
             self._engine, <const vr_engine_event *>PyBytes_AS_STRING(origin)
-        ))
+        )
+        if result != -EAGAIN:
+            _check(result)
 
     def counts(self):
         cdef vr_engine_counts c
@@ -219,6 +228,7 @@ cdef class Engine:
 cdef class Session:
     cdef Engine _owner
     cdef vr_session *_media
+    cdef vr_codec _codec
     cdef readonly int index
     cdef readonly int rate_hz
 
@@ -283,6 +293,38 @@ cdef class Session:
             self._media, <int16_t *>PyBytes_AS_STRING(pcm), samples
         )
         return pcm if got == samples else pcm[: 2 * got]
+
+    def read_frames(self):
+        if self._media is NULL:
+            return []
+        vr_engine_rearm(self._owner._engine, self.index)
+        return _take_frames(vr_session_frames(self._media))
+
+    def read_frame_tap(self):
+        return [] if self._media is NULL else _take_frames(vr_session_frame_tap(self._media))
+
+    def write_frame(self, const uint8_t[::1] payload not None):
+        cdef vr_frame_pacer *pacer
+        cdef size_t size = payload.shape[0]
+        cdef uint32_t tick = vr_codec_clock_hz(self._codec) // 50, units = tick
+        pacer = NULL if self._media is NULL else vr_session_frame_pacer(self._media)
+        if pacer is NULL:
+            return False
+        if size != 0:
+            units = vr_codec_units(self._codec, &payload[0], size)
+        if units == 0 or units % tick != 0:
+            raise ValueError(f"a frame of {units * 20 / tick:g} ms is none of 20, 40 ... 120 ms")
+        return vr_frame_pacer_write(pacer, units, &payload[0] if size != 0 else NULL, size)
+
+    def flush_frames(self):
+        if self._media is not NULL and vr_session_frame_pacer(self._media) is not NULL:
+            vr_frame_pacer_flush(vr_session_frame_pacer(self._media))
+
+    @property
+    def frames_waiting_ms(self):
+        if self._media is NULL or vr_session_frame_pacer(self._media) is NULL:
+            return 0
+        return vr_frame_pacer_waiting_ms(vr_session_frame_pacer(self._media))
 
     def write(self, uint32_t generation, pcm):
         cdef Py_buffer view
@@ -350,6 +392,8 @@ cdef class Session:
             "encode_failures": c.encode_failures,
             "blocks_lost": c.blocks_lost,
             "tap_blocks_lost": c.tap_blocks_lost,
+            "frames_lost": c.frames_lost,
+            "tap_frames_lost": c.tap_frames_lost,
             "first_in_ns": c.first_in_ns,
             "first_out_ns": c.first_out_ns,
             "round_trip_ns": c.round_trip_ns,
@@ -387,6 +431,25 @@ cdef class Session:
             return
         vr_engine_close(self._owner._engine, self.index)
         self._media = NULL
+
+
+cdef list _take_frames(vr_frames *frames):
+    """What waits now: a writer that is faster than we does not keep us here."""
+    cdef size_t left = vr_frames_waiting(frames)
+    cdef const vr_frame *frame
+    cdef bytes payload
+    cdef list taken = []
+    while left != 0:
+        frame = vr_frames_peek(frames)
+        if frame is NULL:
+            break
+        payload = PyBytes_FromStringAndSize(<const char *>frame.payload, frame.payload_bytes)
+        taken.append((
+            frame.side, frame.at_ns, frame.sequence, frame.timestamp, frame.units, frame.marker != 0, payload
+        ))
+        vr_frames_pop(frames)
+        left -= 1
+    return taken
 
 
 cdef _flow_key(bytes packed):

@@ -271,7 +271,8 @@ def _load_file(context: click.Context, _parameter: click.Parameter, value: str |
 @click.option(
     "--record-dir",
     metavar="DIR",
-    help="Keep both sides of every call that talks to a backend as DIR/CALL_ID.wav.",
+    help="Keep both sides of every call: as DIR/CALL_ID.wav, or where nothing is decoded (loopback)"
+    " as DIR/CALL_ID.client.opus and .server.opus (.wav for G.711).",
 )
 @click.option(
     "--drain-timeout",

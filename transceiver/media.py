@@ -12,8 +12,14 @@ little-endian mono at the rate that it was opened with.
    that never falls.
 3. *Barge-in.* `flush()` stops everything written so far within one 20 ms frame, with a fade of 8 ms;
    late sound of those generations is swallowed. `played_ms(generation)` says what went out.
-4. *Pass-through* (`echo=True`): packets go back as they came, without a codec; there is no PCM.
-5. Nothing here waits, and no RTP packet touches a Python object.
+4. *Pass-through.* `echo=True`: packets go back as they came, without a codec and without Python. `frames=True`: what
+   was encoded stays encoded. `MediaHandler.on_frames` brings the client's frames, as many as there are, with the
+   same wake-ups as sound; `write_frames` queues what the client is to hear, which leaves in real time. Frames come
+   in the order of their arrival: `sequence` has gaps where packets were lost, `timestamp` where the client
+   was silent too; both count on whatever the client's sources do. Either queue is bounded: 32 KiB come, 256 KiB go
+   (5 s and 40 s at 32 kbit/s); what comes beyond is dropped, and `stats()["frames_lost"]` counts; what is written
+   beyond is refused. There is no PCM with either.
+5. Nothing here waits, and no RTP packet touches a Python object; a frame is one only where it was asked for.
 """
 
 from __future__ import annotations
@@ -25,7 +31,7 @@ import secrets
 import socket
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -46,6 +52,12 @@ ANSWERED = frozenset({"ok", "role_conflict"})
 """Outcomes of a check that are no drops."""
 
 IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+RawFrame = tuple[int, int, int, int, int, bool, bytes]
+"""Side (0 the client, 1 we), time in ns, sequence number, timestamp, duration, marker, payload: of one
+side's line, before its wraps are counted (FrameLine).
+"""
 
 
 class EngineFullError(RuntimeError):
@@ -74,6 +86,8 @@ class MediaConfig:
     ssrc: int
     cname: str
     echo: bool = False
+    frames: bool = False
+    """Frames go to and from the handler as they are; not together with `echo`."""
     sends: bool = True
     """False for a client that wants to hear nothing: it gets reports only."""
     rate_hz: int = 24_000
@@ -92,10 +106,60 @@ class MediaConfig:
     capacity_ms: int = 120_000
     """Sound that may wait to be sent."""
     tap: bool = False
-    """Both sides are kept for a recorder, for a second (see recording.py); not in pass-through."""
+    """Both sides are kept for a recorder (see recording.py): a second of PCM, in pass-through 64 KiB
+    of frames.
+    """
     # RFC 3550 5.1: random origins; the low half leaves SRTP's first rollover far away
     first_timestamp: int = field(default_factory=lambda: secrets.randbelow(2**32))
     first_sequence: int = field(default_factory=lambda: secrets.randbelow(0x8000))
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """An RTP payload: an Opus packet, or G.711 samples."""
+
+    payload: bytes
+    sequence: int
+    """One more with each packet of the client, from 0; lost ones are missing."""
+    timestamp: int
+    """When it begins, in samples of the codec's clock (48 kHz for Opus, 8 kHz for G.711), from 0."""
+    duration: int
+    """In the same samples; 0 when it is no frame of the codec."""
+    at_s: float
+    """When it came, or left, in monotonic seconds."""
+    marker: bool
+    """It is the first after silence."""
+
+
+class FrameLine:
+    """Counts the frames of one side on, past the wraps of their 16 and 32 bits."""
+
+    def __init__(self) -> None:
+        self._sequence: int | None = None
+        self._timestamp = 0
+        self._first = (0, 0)
+
+    def place(self, raw: RawFrame) -> Frame:
+        """The frame that `raw` is."""
+        _, at_ns, sequence, timestamp, duration, marker, payload = raw
+        if self._sequence is None:
+            self._sequence, self._timestamp = sequence, timestamp
+            self._first = (sequence, timestamp)
+        self._sequence += _signed(sequence - self._sequence, 16)
+        self._timestamp += _signed(timestamp - self._timestamp, 32)
+        return Frame(
+            payload,
+            self._sequence - self._first[0],
+            self._timestamp - self._first[1],
+            duration,
+            at_ns / 1e9,
+            marker,
+        )
+
+
+def _signed(difference: int, bits: int) -> int:
+    half = 1 << (bits - 1)
+    return (difference + half) % (2 * half) - half
 
 
 class MediaHandler(Protocol):
@@ -112,6 +176,9 @@ class MediaHandler(Protocol):
     def on_sound(self, pcm: bytes) -> None:
         """The client's next samples."""
 
+    def on_frames(self, frames: list[Frame]) -> None:
+        """The client's next frames; of a session opened with `frames`."""
+
     def on_digit(self, digit: str) -> None:
         """The client pressed a key: one of DIGITS."""
 
@@ -122,10 +189,14 @@ class MediaHandler(Protocol):
 class MediaSession:
     """The sound of one call; see the module. Made by MediaEngine.open."""
 
-    def __init__(self, session: _engine.Session, handler: MediaHandler) -> None:
+    def __init__(
+        self, session: _engine.Session, handler: MediaHandler, *, has_frames: bool = False
+    ) -> None:
         self._session = session
+        self.has_frames = has_frames
         self._last_stats: dict[str, Any] = {}
         self._last_generation = 0
+        self._line = FrameLine()
         self.handler = handler
         self.rate_hz = session.rate_hz
 
@@ -152,6 +223,26 @@ class MediaSession:
         """What the tap has kept since the last call: stereo, the client left, we right."""
         return self._session.read_tap()
 
+    def read_frames(self) -> list[Frame]:
+        """The frames that have come, in the order of their arrival; usually `on_frames` brings them."""
+        return [self._line.place(raw) for raw in self._session.read_frames()]
+
+    def read_frame_tap(self) -> list[RawFrame]:
+        """What the tap of a pass-through has kept since the last call, of both sides."""
+        return self._session.read_frame_tap()
+
+    def write_frames(self, payloads: Iterable[bytes]) -> int:
+        """Queues frames of 20, 40 ... 120 ms of the call's codec behind what is queued; b"" is a pause
+        of 20 ms. Returns how many were taken: fewer than given when 256 KiB are waiting.
+        Raises ValueError for one that is no such frame; those before it are queued.
+        """
+        taken = 0
+        for payload in payloads:
+            if not self._session.write_frame(payload):
+                break
+            taken += 1
+        return taken
+
     def write(self, generation: int, pcm: bytes) -> int:
         """Queues samples behind what is queued. Returns how many bytes were taken: fewer than
         given when `capacity_ms` are waiting.
@@ -160,7 +251,10 @@ class MediaSession:
         return 2 * self._session.write(generation, pcm)
 
     def flush(self, through_generation: int | None = None) -> None:
-        """Stops these generations (by default all written so far) within one 20 ms frame."""
+        """Stops these generations (by default all written so far) within one 20 ms frame. Of frames,
+        all that were written so far: after the one that has left.
+        """
+        self._session.flush_frames()
         if through_generation is None:
             through_generation = self._last_generation
         self._session.flush(through_generation)
@@ -170,8 +264,8 @@ class MediaSession:
         return 1_000 * (self._session.played(generation) or 0) / self.rate_hz
 
     def queued_ms(self) -> float:
-        """Milliseconds written and not gone."""
-        return 1_000 * self._session.waiting / self.rate_hz
+        """Milliseconds written and not gone, of sound or of frames."""
+        return self._session.frames_waiting_ms + 1_000 * self._session.waiting / self.rate_hz
 
     def path(self) -> FlowKey | None:
         """Where sound goes, or went before the call paused; None before the first check."""
@@ -261,7 +355,7 @@ class MediaEngine:
         except BaseException:
             self._free.appendleft(index)
             raise
-        session = MediaSession(made, handler)
+        session = MediaSession(made, handler, has_frames=config.frames)
         self._sessions[index] = session
         return session
 
@@ -326,9 +420,7 @@ class MediaEngine:
             return
         handler = session.handler
         if kind == EventKind.READABLE:
-            pcm = session.read()
-            if pcm:
-                handler.on_sound(pcm)
+            self._deliver_sound(session, handler)
         elif kind == EventKind.DTLS:
             assert origin is not None
             handler.on_dtls(payload, partial(self._engine.authenticated, origin), at_ns / 1e9)
@@ -339,3 +431,14 @@ class MediaEngine:
                 handler.on_digit(DIGITS[payload[0]])
         elif kind == EventKind.EXPIRED:
             handler.on_expired()
+
+    @staticmethod
+    def _deliver_sound(session: MediaSession, handler: MediaHandler) -> None:
+        if session.has_frames:
+            frames = session.read_frames()
+            if frames:
+                handler.on_frames(frames)
+            return
+        pcm = session.read()
+        if pcm:
+            handler.on_sound(pcm)

@@ -1,24 +1,28 @@
-"""Recordings of calls, off by default: both sides of a call's sound as one stereo WAV file.
+"""Recordings of calls, off by default: both sides of a call's sound, as one stereo WAV file or, where
+there is no PCM, as one file a side (legs.py): Ogg Opus, or WAV of G.711.
 
-1. The engine keeps a second of both sides (`MediaConfig.tap`); `poll` takes what is there, several
-   times a second for all calls, and hands it to one thread that writes. Nothing here makes a call
-   wait.
-2. Bounded: a disk that is too slow for QUEUE_S of all sound loses whole pieces, which are counted;
+1. The engine keeps what the recorder has not taken yet (`MediaConfig.tap`); `poll` takes what is there,
+   several times a second for all calls, and hands it to one thread that writes. Nothing here makes a
+   call wait.
+2. Bounded: a disk that is too slow for QUEUE_PIECES pieces of all sound loses whole pieces, which are counted;
    a recording that cannot be written ends, and its call goes on.
-3. Left is the client as it was understood, losses concealed; right is what it was sent. Both run
-   in real time from the moment the call was connected. Pass-through calls have no sound to keep.
+3. In the WAV file left is the client as it was understood, losses concealed; right is what it was sent. A pass-through's
+   files hold the frames as they came and as they went. All run in real time from the moment
+   the call was connected.
 """
 
 from __future__ import annotations
 
 import queue
 import threading
+import time
 import wave
 from dataclasses import dataclass
 from pathlib import Path
 
+from .legs import Leg
 from .log import get_logger
-from .media import MediaSession
+from .media import MediaSession, RawFrame
 
 POLL_S = 0.25
 QUEUE_PIECES = 1_024
@@ -28,10 +32,51 @@ _SAMPLE_BYTES = 2
 _CHANNELS = 2
 
 
+Piece = bytes | list[RawFrame]
+"""PCM of both sides, or frames of both."""
+
+
+class _Sound:
+    """Both sides' PCM in one file."""
+
+    def __init__(self, path: Path, rate_hz: int) -> None:
+        path.touch(0o600, exist_ok=False)
+        self.file = wave.open(str(path), "wb")  # noqa: SIM115
+        self.file.setnchannels(_CHANNELS)
+        self.file.setsampwidth(_SAMPLE_BYTES)
+        self.file.setframerate(rate_hz)
+
+    def write(self, piece: Piece) -> None:
+        assert isinstance(piece, bytes)
+        # Brings the header up to date too: a file is readable whenever we die.
+        self.file.writeframes(piece)
+
+    def close(self) -> None:
+        self.file.close()
+
+
+class _Frames:
+    """Each side's frames in a file of its own."""
+
+    def __init__(self, path: Path, codec: str) -> None:
+        now_s = time.monotonic()
+        names = (f"{path.name}.client", f"{path.name}.server")
+        self._legs = [Leg(path.with_name(name), codec, now_s) for name in names]
+
+    def write(self, piece: Piece) -> None:
+        assert isinstance(piece, list)
+        for side, leg in enumerate(self._legs):
+            leg.add(raw for raw in piece if raw[0] == side)
+
+    def close(self) -> None:
+        for leg in self._legs:
+            leg.close()
+
+
 @dataclass(eq=False, slots=True)
 class _Recording:
     session: MediaSession
-    file: wave.Wave_write
+    sink: _Sound | _Frames
     path: Path
     failed: bool = False
 
@@ -42,7 +87,7 @@ class Recorder:
     def __init__(self, directory: Path = Path()) -> None:
         self._directory = directory
         self._recordings: dict[MediaSession, _Recording] = {}
-        self._pieces: queue.Queue[tuple[_Recording, bytes | None] | None] = queue.Queue(
+        self._pieces: queue.Queue[tuple[_Recording, Piece | None] | None] = queue.Queue(
             QUEUE_PIECES
         )
         self._thread = threading.Thread(target=self._write, name="recorder", daemon=True)
@@ -53,22 +98,20 @@ class Recorder:
         """Calls that are being recorded."""
         return len(self._recordings)
 
-    def start(self, session: MediaSession, path: Path) -> None:
-        """Records a session that was opened with `tap` into a new file. Raises OSError."""
+    def start(self, session: MediaSession, path: Path, frames_of: str | None = None) -> None:
+        """Records a session that was opened with `tap` into the new file `path`; of a pass-through, whose
+        codec `frames_of` names, into two whose names begin so (legs.py). Raises OSError.
+        """
         if self._thread.ident is None:
             self._thread.start()
-        path.touch(0o600, exist_ok=False)
-        file = wave.open(str(path), "wb")  # noqa: SIM115
-        file.setnchannels(_CHANNELS)
-        file.setsampwidth(_SAMPLE_BYTES)
-        file.setframerate(session.rate_hz)
-        self._recordings[session] = _Recording(session, file, path)
+        sink = _Sound(path, session.rate_hz) if frames_of is None else _Frames(path, frames_of)
+        self._recordings[session] = _Recording(session, sink, path)
 
-    def begin(self, session: MediaSession, name: str) -> None:
+    def begin(self, session: MediaSession, name: str, frames_of: str | None = None) -> None:
         """As `start`, into the recorder's directory; a failure is logged, and the call goes on."""
-        path = self._directory / f"{name}.wav"
+        path = self._directory / (f"{name}.wav" if frames_of is None else name)
         try:
-            self.start(session, path)
+            self.start(session, path, frames_of)
         except OSError as error:
             get_logger().error("recording_failed", path=str(path), error=error.strerror)
 
@@ -96,11 +139,12 @@ class Recorder:
             self._thread.join(timeout_s)
 
     def _take(self, recording: _Recording) -> None:
-        pcm = recording.session.read_tap()
-        if pcm:
-            self._put(recording, pcm)
+        has_frames = isinstance(recording.sink, _Frames)
+        piece = recording.session.read_frame_tap() if has_frames else recording.session.read_tap()
+        if piece:
+            self._put(recording, piece)
 
-    def _put(self, recording: _Recording, piece: bytes | None) -> None:
+    def _put(self, recording: _Recording, piece: Piece | None) -> None:
         try:
             self._pieces.put_nowait((recording, piece))
         except queue.Full:
@@ -114,10 +158,9 @@ class Recorder:
                 continue
             try:
                 if piece is None:
-                    recording.file.close()
+                    recording.sink.close()
                 else:
-                    # Brings the header up to date too: a file is readable whenever we die.
-                    recording.file.writeframes(piece)
+                    recording.sink.write(piece)
             except OSError as error:
                 recording.failed = True
                 self.lost_pieces += 1

@@ -6,7 +6,7 @@
 2. The media engine carries the call: the rules of the socket (csrc/media/ice.h), SRTP, reports and the
    clock of the sound are its. Python sees DTLS, events and PCM, and no RTP.
 3. A backend with a rate talks in PCM at that rate; one without is a pass-through: what the client
-   sends goes back to it as it is.
+   sends goes back to it as it is, or to a FrameBackend.
 4. 15 s without connecting end the call here; 30 s without an authenticated packet end it there.
 """
 
@@ -21,14 +21,14 @@ from relay.wire.spp import FlowKey
 
 from .answer import Local
 from .auth import Principal
-from .backends.base import Backend, Conversation, Event, Tally
+from .backends.base import Backend, Conversation, Event, FrameBackend, FrameConversation, Tally
 from .backends.made import error_event, event_id
 from .channel import EventChannel
 from .dtls import Dtls, Identity, Phase
 from .entry import Entry
 from .limits import CallClock, Span
 from .log import get_logger
-from .media import MediaConfig, MediaEngine, MediaSession
+from .media import Frame, MediaConfig, MediaEngine, MediaSession
 from .offer import Codec, Offer
 from .recording import Recorder
 
@@ -191,6 +191,11 @@ class Call:
         """See MediaHandler.on_sound."""
         self._conversation.on_sound(pcm)
 
+    def on_frames(self, frames: list[Frame]) -> None:
+        """See MediaHandler.on_frames."""
+        if isinstance(self._conversation, FrameConversation):
+            self._conversation.on_frames(frames)
+
     def on_digit(self, digit: str) -> None:
         """See MediaHandler.on_digit."""
         self._conversation.on_digit(digit)
@@ -276,13 +281,15 @@ class Call:
     def _media_config(self, local: Local) -> MediaConfig:
         codec, rate_hz = self.codec.name.lower(), self._request.backend.rate_hz
         events = self.offer.events
+        has_frames = isinstance(self._request.backend, FrameBackend)
         return MediaConfig(
             codec=codec,
             payload_types={codec: self.codec.payload_type},
             event_payload_type=None if events is None else events.payload_type,
             ssrc=local.ssrc,
             cname=local.name,
-            echo=rate_hz is None,
+            echo=rate_hz is None and not has_frames,
+            frames=has_frames,
             sends=self.offer.sends,
             rate_hz=rate_hz or PCM_RATE_HZ,
             tap=self._parts.recorder is not None,
@@ -308,8 +315,11 @@ class Call:
     def _connected(self, now_s: float) -> None:
         assert self._dtls.srtp_keys is not None
         self.media.set_keys(self._dtls.srtp_keys)
-        if self._parts.recorder is not None and self._request.backend.rate_hz is not None:
-            self._parts.recorder.begin(self.media, self.call_id)
+        if self._parts.recorder is not None:
+            passed = self._request.backend.rate_hz is None
+            self._parts.recorder.begin(
+                self.media, self.call_id, self.codec.name.lower() if passed else None
+            )
         self.mark("dtls", now_s)
         self._become(CallState.CONNECTED)
         self._log.info("call_connected", timeline_ms=self.timeline_ms)

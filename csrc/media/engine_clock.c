@@ -17,7 +17,7 @@ void vr_engine_send_now(struct vr_engine *e, const struct vr_ice_path *path, con
 static void tell_readable(struct vr_engine *e, uint32_t session, uint64_t now_ns) {
     struct vr_seat *seat = &e->seats[session];
     if (atomic_load_explicit(&seat->told, memory_order_acquire) ||
-        vr_session_readable_ms(seat->media) < e->config.wake_ms)
+        !vr_session_is_readable(seat->media, e->config.wake_ms))
         return;
     atomic_store_explicit(&seat->told, true, memory_order_relaxed);
     if (!vr_engine_emit(e, VR_ENGINE_READABLE, session, now_ns, NULL, NULL, 0))

@@ -8,20 +8,6 @@
 
 #define MS_NS ((uint64_t)1000000)
 
-enum {
-    ECHO_STEP_MAX = 60,     /* sequence numbers: under half of SRTP's replay window */
-    ECHO_FIRST_GAP_MS = 20, /* between two sources */
-};
-
-/* Incoming sequence numbers and timestamps onto our own line, losses and reordering kept. */
-struct echo {
-    bool started;
-    uint32_t ssrc;
-    uint16_t sequence_offset, last_sequence;
-    uint32_t timestamp_offset, last_timestamp;
-    uint64_t last_ns;
-};
-
 struct vr_session {
     struct vr_session_config config;
     uint32_t clock_hz; /* of what we send */
@@ -29,7 +15,7 @@ struct vr_session {
     struct vr_receiver receiver;
     struct vr_pacer *pacer;
     struct vr_encoder *encoder;
-    struct echo echo;
+    struct vr_line line; /* of what came, once it is on its way back, or to the reader */
     struct vr_reception reception;
     struct vr_session_counts counts;
     uint16_t sequence;
@@ -37,10 +23,24 @@ struct vr_session {
     uint64_t last_timestamp_ns;
     uint64_t last_sent_ns, last_report_ns;
 
-    struct vr_ring heard; /* none in ECHO mode */
-    struct vr_ring tap;   /* both sides of each tick, interleaved; none unless asked for */
+    struct vr_frames frames;           /* FRAMES: what came */
+    struct vr_frame_pacer frame_pacer; /* FRAMES: what is to be sent */
+    struct vr_frames frame_tap; /* both sides, of what has no PCM; unless asked for, no room */
+    bool came;                  /* a frame, since the last tick */
+    struct vr_ring heard;       /* PCM mode only */
+    struct vr_ring tap;         /* both sides of each tick, interleaved; none unless asked for */
     int16_t sides[2 * VR_BLOCK_MAX_SAMPLES];
 };
+
+static bool init_frames(struct vr_session *s) {
+    const struct vr_session_config *c = &s->config;
+    if (c->tap && !vr_frames_init(&s->frame_tap, VR_SESSION_TAP_BYTES))
+        return false;
+    return c->mode == VR_SESSION_ECHO ||
+           (vr_frames_init(&s->frames, VR_SESSION_HEARD_BYTES) &&
+            vr_frame_pacer_init(&s->frame_pacer, s->clock_hz, c->pacer.start_ms,
+                                c->pacer.first_timestamp, VR_SESSION_SAID_BYTES));
+}
 
 struct vr_session *vr_session_new(const struct vr_session_config *config, uint64_t now_ns) {
     struct vr_session *s = calloc(1, sizeof *s);
@@ -52,8 +52,13 @@ struct vr_session *vr_session_new(const struct vr_session_config *config, uint64
     s->sequence = config->first_sequence;
     s->last_timestamp = config->pacer.first_timestamp;
     s->last_timestamp_ns = s->last_sent_ns = s->last_report_ns = now_ns;
-    if (config->mode == VR_SESSION_ECHO)
-        return s;
+    vr_line_init(&s->line, s->clock_hz, s->sequence, config->pacer.first_timestamp);
+    if (config->mode != VR_SESSION_PCM) {
+        if (init_frames(s))
+            return s;
+        vr_session_free(s);
+        return NULL;
+    }
     size_t block = config->receive.rate_hz / 1000 * VR_BLOCK_MS;
     bool rings =
         vr_ring_init(&s->heard, block, VR_SESSION_RING_MS / VR_BLOCK_MS) &&
@@ -78,6 +83,9 @@ void vr_session_free(struct vr_session *s) {
     vr_encoder_free(s->encoder);
     vr_ring_free(&s->heard);
     vr_ring_free(&s->tap);
+    vr_frames_free(&s->frames);
+    vr_frames_free(&s->frame_tap);
+    vr_frame_pacer_free(&s->frame_pacer);
     free(s);
 }
 
@@ -152,57 +160,65 @@ static void count_in(struct vr_session *s, const struct vr_rtp *rtp, uint32_t cl
         s->counts.first_in_ns = now_ns;
 }
 
-/* Where our line goes on after another source, or after a jump that SRTP's window cannot follow. */
-static void echo_rebase(struct vr_session *s, const struct vr_rtp *rtp, uint64_t now_ns) {
-    struct echo *e = &s->echo;
-    uint16_t sequence = e->started ? (uint16_t)(e->last_sequence + 1) : s->sequence;
-    uint32_t timestamp = s->config.pacer.first_timestamp;
-    if (e->started) {
-        uint32_t passed = units_of(s, now_ns - e->last_ns);
-        uint32_t least = units_of(s, ECHO_FIRST_GAP_MS * MS_NS);
-        timestamp = e->last_timestamp + (passed > least ? passed : least);
-    }
-    e->started = true;
-    e->ssrc = rtp->ssrc;
-    e->sequence_offset = (uint16_t)(sequence - rtp->sequence);
-    e->timestamp_offset = timestamp - rtp->timestamp;
-    e->last_sequence = (uint16_t)(sequence - 1);
+/* A frame of one side, for the recorder and, of the client's side, for the reader. */
+static void keep_frame(struct vr_session *s, enum vr_frame_side side, const struct vr_rtp *placed,
+                       const uint8_t *payload, uint64_t now_ns) {
+    struct vr_frame frame = {
+        .at_ns = now_ns,
+        .timestamp = placed->timestamp,
+        .units = vr_codec_units(s->config.encoder.codec, payload, placed->payload_bytes),
+        .payload_bytes = (uint32_t)placed->payload_bytes,
+        .sequence = placed->sequence,
+        .side = (uint8_t)side,
+        .marker = placed->marker,
+    };
+    if (s->frame_tap.queue.data != NULL)
+        vr_frames_write(&s->frame_tap, &frame, payload);
+    if (side == VR_FRAME_HEARD && s->config.mode == VR_SESSION_FRAMES)
+        s->came |= vr_frames_write(&s->frames, &frame, payload);
 }
 
-/* A packet that does not go back leaves no gap in our line. */
-static void echo_skip(struct echo *e, const struct vr_rtp *in) {
-    if (e->started && e->ssrc == in->ssrc &&
-        (uint16_t)(in->sequence + e->sequence_offset) == (uint16_t)(e->last_sequence + 1))
-        e->sequence_offset--;
+/* Protects what is in `out` as the RTP packet `rtp`; 0 when that does not work. */
+static size_t seal(struct vr_session *s, const struct vr_rtp *rtp, uint8_t *out) {
+    size_t bytes = VR_RTP_HEADER_BYTES + rtp->payload_bytes;
+    vr_rtp_write_header(out, rtp);
+    if (vr_srtp_protect(s->srtp_out, out, &bytes, VR_SESSION_PACKET_BYTES) != VR_SRTP_OK)
+        return 0;
+    return bytes;
 }
 
-static size_t echo(struct vr_session *s, const struct vr_rtp *in, uint64_t now_ns, uint8_t *out) {
-    struct echo *e = &s->echo;
-    int16_t step = (int16_t)(in->sequence + e->sequence_offset - e->last_sequence);
-    if (!e->started || e->ssrc != in->ssrc || step > ECHO_STEP_MAX || step < -ECHO_STEP_MAX)
-        echo_rebase(s, in, now_ns);
-    struct vr_rtp rtp = {
+static size_t echo(struct vr_session *s, const struct vr_rtp *placed, const uint8_t *payload,
+                   uint64_t now_ns, uint8_t *out) {
+    struct vr_rtp rtp = *placed;
+    if (VR_RTP_HEADER_BYTES + rtp.payload_bytes + VR_SRTP_GROWTH_BYTES > VR_SESSION_PACKET_BYTES)
+        return 0;
+    memcpy(out + VR_RTP_HEADER_BYTES, payload, rtp.payload_bytes);
+    size_t bytes = seal(s, &rtp, out);
+    if (bytes == 0)
+        return 0;
+    note_rtp_sent(s, &rtp, now_ns);
+    keep_frame(s, VR_FRAME_SAID, &rtp, payload, now_ns);
+    return bytes;
+}
+
+/* A packet of our codec, in a mode without one: it goes back, or to the reader. */
+static size_t pass(struct vr_session *s, const struct vr_rtp *in, uint64_t now_ns, uint8_t *out) {
+    struct vr_rtp placed = {
         .ssrc = s->config.ssrc,
-        .sequence = (uint16_t)(in->sequence + e->sequence_offset),
-        .timestamp = in->timestamp + e->timestamp_offset,
         .payload_type = s->config.payload_type,
         .marker = in->marker,
         .payload_bytes = in->payload_bytes,
     };
-    step = (int16_t)(rtp.sequence - e->last_sequence);
-    size_t bytes = VR_RTP_HEADER_BYTES + in->payload_bytes;
-    if (bytes + VR_SRTP_GROWTH_BYTES > VR_SESSION_PACKET_BYTES)
-        return 0;
-    vr_rtp_write_header(out, &rtp);
-    memcpy(out + VR_RTP_HEADER_BYTES, in->payload, in->payload_bytes);
-    if (vr_srtp_protect(s->srtp_out, out, &bytes, VR_SESSION_PACKET_BYTES) != VR_SRTP_OK)
-        return 0;
-    if (step > 0) {
-        e->last_sequence = rtp.sequence;
-        e->last_timestamp = rtp.timestamp;
-        e->last_ns = now_ns;
+    size_t bytes = 0;
+    vr_line_place(&s->line, in, now_ns, &placed);
+    keep_frame(s, VR_FRAME_HEARD, &placed, in->payload, now_ns);
+    if (s->config.mode == VR_SESSION_ECHO && !s->config.receive_only) {
+        bytes = echo(s, &placed, in->payload, now_ns, out);
+        s->counts.echo_dropped += bytes == 0;
+        if (bytes == 0)
+            return 0;
     }
-    note_rtp_sent(s, &rtp, now_ns);
+    vr_line_passed(&s->line, &placed, now_ns);
     return bytes;
 }
 
@@ -221,7 +237,7 @@ static enum vr_session_status take_rtp(struct vr_session *s, uint8_t *data, size
     bool read = vr_rtp_read(data, bytes, &rtp) == VR_RTP_OK;
     if (read && rtp.payload_type == s->config.receive.event_payload_type) {
         vr_events_put(&s->receiver.events, &rtp);
-        echo_skip(&s->echo, &rtp);
+        vr_line_skip(&s->line, &rtp);
         return VR_SESSION_OK;
     }
     if (!read || rtp.payload_type != s->config.payload_type) {
@@ -229,10 +245,7 @@ static enum vr_session_status take_rtp(struct vr_session *s, uint8_t *data, size
         return VR_SESSION_RECEIVE;
     }
     count_in(s, &rtp, s->clock_hz, now_ns);
-    if (s->config.receive_only)
-        return VR_SESSION_OK;
-    *out_bytes = echo(s, &rtp, now_ns, out);
-    s->counts.echo_dropped += *out_bytes == 0;
+    *out_bytes = pass(s, &rtp, now_ns, out);
     return VR_SESSION_OK;
 }
 
@@ -293,11 +306,36 @@ static size_t speak(struct vr_session *s, uint64_t now_ns, uint8_t *out) {
         .marker = block.marker,
         .payload_bytes = payload_bytes,
     };
-    size_t bytes = VR_RTP_HEADER_BYTES + payload_bytes;
-    vr_rtp_write_header(out, &rtp);
-    if (vr_srtp_protect(s->srtp_out, out, &bytes, VR_SESSION_PACKET_BYTES) != VR_SRTP_OK)
+    size_t bytes = seal(s, &rtp, out);
+    if (bytes != 0)
+        note_rtp_sent(s, &rtp, now_ns);
+    return bytes;
+}
+
+static size_t speak_frame(struct vr_session *s, uint64_t now_ns, bool able, uint8_t *out) {
+    struct vr_frame head;
+    const struct vr_frame *frame = vr_frame_pacer_tick(&s->frame_pacer, &head);
+    size_t bytes = 0;
+    if (frame == NULL)
         return 0;
-    note_rtp_sent(s, &rtp, now_ns);
+    if (able && VR_RTP_HEADER_BYTES + frame->payload_bytes + VR_SRTP_GROWTH_BYTES <=
+                    VR_SESSION_PACKET_BYTES) {
+        struct vr_rtp rtp = {
+            .ssrc = s->config.ssrc,
+            .sequence = s->sequence++,
+            .timestamp = head.timestamp,
+            .payload_type = s->config.payload_type,
+            .marker = head.marker,
+            .payload_bytes = frame->payload_bytes,
+        };
+        memcpy(out + VR_RTP_HEADER_BYTES, frame->payload, frame->payload_bytes);
+        bytes = seal(s, &rtp, out);
+        if (bytes != 0) {
+            note_rtp_sent(s, &rtp, now_ns);
+            keep_frame(s, VR_FRAME_SAID, &rtp, frame->payload, now_ns);
+        }
+    }
+    vr_frame_pacer_sent(&s->frame_pacer);
     return bytes;
 }
 
@@ -334,6 +372,10 @@ bool vr_session_tick(struct vr_session *s, uint64_t now_ns, bool paused,
             out->rtp_bytes = speak(s, now_ns, out->rtp);
         if (s->tap.samples != NULL && s->srtp_out != NULL)
             vr_ring_write(&s->tap, s->sides);
+    } else if (s->config.mode == VR_SESSION_FRAMES && s->srtp_out != NULL) {
+        out->rtp_bytes = speak_frame(s, now_ns, !paused && !s->config.receive_only, out->rtp);
+        heard = s->came;
+        s->came = false;
     }
     if (s->srtp_out != NULL && !paused &&
         (now_ns - s->last_report_ns >= VR_SESSION_REPORT_MS * MS_NS ||
@@ -357,8 +399,10 @@ size_t vr_session_readable(const struct vr_session *s) {
     return vr_ring_readable(&s->heard);
 }
 
-uint32_t vr_session_readable_ms(const struct vr_session *s) {
-    return (uint32_t)(vr_session_readable(s) * 1000 / s->config.receive.rate_hz);
+bool vr_session_is_readable(const struct vr_session *s, uint32_t least_ms) {
+    if (s->config.mode == VR_SESSION_FRAMES)
+        return vr_frames_waiting(&s->frames) != 0;
+    return vr_session_readable(s) * 1000 / s->config.receive.rate_hz >= least_ms;
 }
 
 size_t vr_session_read(struct vr_session *s, int16_t *pcm, size_t capacity) {
@@ -371,6 +415,18 @@ size_t vr_session_tap_readable(const struct vr_session *s) {
 
 size_t vr_session_read_tap(struct vr_session *s, int16_t *pcm, size_t capacity) {
     return vr_ring_read(&s->tap, pcm, capacity / 2 * 2);
+}
+
+struct vr_frames *vr_session_frames(struct vr_session *s) {
+    return &s->frames;
+}
+
+struct vr_frames *vr_session_frame_tap(struct vr_session *s) {
+    return &s->frame_tap;
+}
+
+struct vr_frame_pacer *vr_session_frame_pacer(struct vr_session *s) {
+    return s->config.mode == VR_SESSION_FRAMES ? &s->frame_pacer : NULL;
 }
 
 struct vr_pacer *vr_session_pacer(struct vr_session *s) {
@@ -392,7 +448,9 @@ void vr_session_read_counts(const struct vr_session *session, struct vr_session_
     out->lost_in = vr_reception_lost(&s->reception);
     out->jitter_in_units = s->reception.jitter_16 >> 4;
     out->clock_hz_in = s->reception.clock_hz;
-    if (s->config.mode == VR_SESSION_ECHO)
+    out->frames_lost = atomic_load_explicit(&s->frames.refused, memory_order_relaxed);
+    out->tap_frames_lost = atomic_load_explicit(&s->frame_tap.refused, memory_order_relaxed);
+    if (s->config.mode != VR_SESSION_PCM)
         return;
     out->receive = s->receiver.counts;
     out->jitter = s->receiver.jitter.counts;

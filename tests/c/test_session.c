@@ -254,3 +254,75 @@ TEST(a_key_pressed_in_an_echo_is_an_event_and_no_gap) {
     vr_srtp_free(rx);
     vr_session_free(server);
 }
+
+/* FRAMES: what a client encoded is what the reader gets, and what it writes is what the client decodes. */
+TEST(frames_pass_through_the_reader_without_a_codec) {
+    uint64_t now = 1000 * MS;
+    struct vr_session *client = session(VR_SESSION_PCM, 1, 10, 20, now);
+    struct vr_session_config config = config_of(VR_SESSION_FRAMES, 2);
+    config.tap = true;
+    struct vr_session *server = vr_session_new(&config, now);
+    vr_session_set_keys(server, key(20), key(10));
+    struct vr_frames *heard = vr_session_frames(server);
+    uint32_t next_timestamp = 0;
+    say(client, 200);
+    for (int i = 0; i < 150; i++, now += 20 * MS) {
+        exchange(client, server, now);
+        CHECK(vr_session_is_readable(server, 20));
+        const struct vr_frame *frame = vr_frames_peek(heard);
+        CHECK(frame != NULL && frame->units == 960 && frame->at_ns == now);
+        CHECK(i == 0 || frame->timestamp == next_timestamp);
+        next_timestamp = frame->timestamp + 960;
+        CHECK(vr_frame_pacer_write(vr_session_frame_pacer(server), frame->units, frame->payload,
+                                   frame->payload_bytes));
+        vr_frames_pop(heard);
+        exchange(server, client, now + 5 * MS);
+    }
+    hears_a_tone(client);
+    struct vr_session_counts counts;
+    vr_session_read_counts(server, &counts);
+    CHECK_EQ(counts.packets_out, 150);
+    CHECK_EQ(counts.frames_lost + counts.tap_frames_lost, 0);
+    unsigned sides[2] = {0};
+    const struct vr_frame *frame;
+    while ((frame = vr_frames_peek(vr_session_frame_tap(server))) != NULL) {
+        sides[frame->side]++;
+        vr_frames_pop(vr_session_frame_tap(server));
+    }
+    CHECK(sides[VR_FRAME_HEARD] == 150 && sides[VR_FRAME_SAID] == 150);
+    CHECK(vr_session_pacer(server) == NULL);
+    vr_session_free(client);
+    vr_session_free(server);
+}
+
+TEST(a_sleeping_reader_of_frames_loses_the_newest) {
+    uint64_t now = 1000 * MS;
+    struct vr_session *client = session(VR_SESSION_PCM, 1, 10, 20, now);
+    struct vr_session *server = session(VR_SESSION_FRAMES, 2, 20, 10, now);
+    say(client, 1000);
+    for (int i = 0; i < 1000; i++, now += 20 * MS)
+        exchange(client, server, now);
+    struct vr_session_counts counts;
+    vr_session_read_counts(server, &counts);
+    size_t waiting = vr_frames_waiting(vr_session_frames(server));
+    CHECK(waiting >= 200 && waiting < 1000);
+    CHECK_EQ(counts.frames_lost, 1000 - waiting);
+    vr_session_free(client);
+    vr_session_free(server);
+}
+
+TEST(an_echo_is_tapped_on_both_sides) {
+    uint64_t now = 1000 * MS;
+    struct vr_session *client = session(VR_SESSION_PCM, 1, 10, 20, now);
+    struct vr_session_config config = config_of(VR_SESSION_ECHO, 2);
+    config.tap = true;
+    struct vr_session *server = vr_session_new(&config, now);
+    vr_session_set_keys(server, key(20), key(10));
+    say(client, 20);
+    for (int i = 0; i < 20; i++, now += 20 * MS)
+        exchange(client, server, now);
+    CHECK_EQ(vr_frames_waiting(vr_session_frame_tap(server)), 40);
+    CHECK_EQ(vr_frames_waiting(vr_session_frames(server)), 0);
+    vr_session_free(client);
+    vr_session_free(server);
+}

@@ -5,7 +5,8 @@
  * 2. The input is a script. A step: op 1, who 1, length 1, that many bytes. Bytes become a datagram as
  *    they are, an SPP payload, the attributes of a good check, or a packet that the session's keys
  *    protect, so that what lies behind authentication is reached too.
- * 3. Session 0 is a pass-through, session 1 decodes; both know the same keys, as an attacker's would not.
+ * 3. Session 0 is a pass-through, session 1 decodes, session 2 hands frames to its reader, who says them again;
+ *    all know the same keys, as an attacker's would not.
  */
 #include "media/engine_state.h"
 
@@ -16,7 +17,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-enum { SESSIONS = 2, FLOWS = 3, ROOM = 4096 };
+enum { SESSIONS = 3, FLOWS = 3, ROOM = 4096 };
 
 static const uint8_t secret[VR_SRTP_KEY_BYTES_MAX] = "a key of thirty-two bytes and no";
 
@@ -35,7 +36,10 @@ static int open_socket(struct sockaddr_in *at) {
 
 static void open_session(struct vr_engine *e, uint32_t n) {
     struct vr_session_config config = {
-        .mode = n == 0 ? VR_SESSION_ECHO : VR_SESSION_PCM,
+        .mode = n == 0   ? VR_SESSION_ECHO
+                : n == 1 ? VR_SESSION_PCM
+                         : VR_SESSION_FRAMES,
+        .tap = n != 1,
         .receive = {8000, 111, 0, 8, 101},
         .pacer = {.rate_hz = 8000, .capacity_samples = 8000},
         .encoder = {.codec = VR_CODEC_PCMU, .rate_hz = 8000},
@@ -48,6 +52,21 @@ static void open_session(struct vr_engine *e, uint32_t n) {
     HOLDS(vr_engine_keys(e, n, keys(), keys()) == 0);
 }
 
+static void say_again(struct vr_session *media) {
+    struct vr_frames *heard = vr_session_frames(media);
+    const struct vr_frame *frame;
+    while ((frame = vr_frames_peek(heard)) != NULL) {
+        HOLDS(frame->payload_bytes <= VR_SESSION_PACKET_BYTES && frame->side == VR_FRAME_HEARD);
+        vr_frame_pacer_write(vr_session_frame_pacer(media), frame->units, frame->payload,
+                             frame->payload_bytes);
+        vr_frames_pop(heard);
+    }
+    if (vr_frame_pacer_waiting_ms(vr_session_frame_pacer(media)) > 500)
+        vr_frame_pacer_flush(vr_session_frame_pacer(media));
+    while (vr_frames_peek(vr_session_frame_tap(media)) != NULL)
+        vr_frames_pop(vr_session_frame_tap(media));
+}
+
 static void read_events(struct vr_engine *e) {
     const struct vr_engine_event *event;
     vr_engine_awake(e);
@@ -58,7 +77,10 @@ static void read_events(struct vr_engine *e) {
         if (event->kind == VR_ENGINE_DTLS)
             HOLDS(vr_engine_authenticated(e, event) == 0 &&
                   vr_engine_send(e, event->session, (const uint8_t *)"\x16", 1) == 0);
-        if (event->kind == VR_ENGINE_READABLE) {
+        if (event->kind == VR_ENGINE_READABLE && event->session == 2) {
+            say_again(e->seats[2].media);
+            vr_engine_rearm(e, 2);
+        } else if (event->kind == VR_ENGINE_READABLE) {
             int16_t pcm[8000];
             HOLDS(vr_session_read(e->seats[event->session].media, pcm, 8000) <= 8000);
             vr_engine_rearm(e, event->session);

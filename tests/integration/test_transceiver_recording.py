@@ -1,4 +1,4 @@
-"""`transceiver serve --record-dir`: a call with a backend leaves both its sides in one file."""
+"""`transceiver serve --record-dir`: both sides of a call in one file, of a pass-through in two."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import array
 import asyncio
 import wave
 from pathlib import Path
+
+import av
 
 from tests.support.calls import stock_call
 from tests.support.process import Processes
@@ -32,6 +34,36 @@ async def test_a_call_is_recorded(processes: Processes, tmp_path: Path) -> None:
         assert 1.5 < file.getnframes() / 24_000 < 15
         heard = array.array("h", file.readframes(file.getnframes()))[::2]
     assert max(heard) > 5_000, "the client's tone is not in it"
+
+
+async def test_a_pass_through_is_recorded_as_it_was_encoded(
+    processes: Processes, tmp_path: Path
+) -> None:
+    kept = tmp_path / "calls"
+    kept.mkdir()
+    server = processes.transceiver(
+        "serve", "--backend=loopback", "--http=127.0.0.1:0", "--media=127.0.0.1:0", "--workers=1", "--direct",
+        "--log-format=json", "--drain-timeout=0", f"--record-dir={kept}",
+    )  # fmt: skip
+    base = f"http://{server.listening('http')[0]}"
+    async with stock_call(base) as call:
+        await call.wait(audio=True)
+        await asyncio.sleep(1)
+    assert server.stop() == 0
+    for side, path in zip(("client", "server"), in_order(kept), strict=True):
+        assert path.name.startswith("rtc_")
+        assert path.name.endswith(f".{side}.opus")
+        assert path.stat().st_mode & 0o077 == 0, "others may read what was said"
+        with av.open(str(path)) as container:
+            frames = list(container.decode(audio=0))
+        assert 0.8 < sum(frame.samples for frame in frames) / 48_000 < 15
+        heard = array.array("f", b"".join(bytes(frame.planes[0]) for frame in frames))
+        assert max(heard) > 5_000 / 32_768, "the client's tone is not in it"
+
+
+def in_order(directory: Path) -> list[Path]:
+    """The files in it, by name."""
+    return sorted(directory.iterdir())
 
 
 def test_a_directory_that_is_none_is_refused(processes: Processes, tmp_path: Path) -> None:

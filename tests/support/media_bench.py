@@ -20,7 +20,7 @@ from relay.wire.address import Endpoint
 from relay.wire.spp import FlowKey, unwrap, wrap
 from tests.support.rtp import Srtp, is_rtcp
 from tests.support.stun import attribute, message
-from transceiver.media import MediaConfig, MediaEngine, MediaSession, SrtpKeys
+from transceiver.media import Frame, MediaConfig, MediaEngine, MediaSession, SrtpKeys
 from transceiver.sockets import open_media
 
 PWD, REMOTE = "passwordpassword12345678", "cli1"
@@ -47,6 +47,7 @@ class Handler:
         self.checks = 0
         self.dtls: list[bytes] = []
         self.sound = bytearray()
+        self.frames: list[Frame] = []
         self.digits = ""
         self.expired = False
         self.authentic = False
@@ -61,6 +62,9 @@ class Handler:
 
     def on_sound(self, pcm: bytes) -> None:
         self.sound += pcm
+
+    def on_frames(self, frames: list[Frame]) -> None:
+        self.frames += frames
 
     def on_digit(self, digit: str) -> None:
         self.digits += digit
@@ -110,7 +114,7 @@ class Client:
     def protected(self, payload: bytes, payload_type: int = 0, ssrc: int = 7) -> bytes:
         """The next packet of the client's stream, as SRTP."""
         header = struct.pack(
-            "!BBHII", 0x80, payload_type, self.sequence & 0xFFFF, self.timestamp, ssrc
+            "!BBHII", 0x80, payload_type, self.sequence & 0xFFFF, self.timestamp & 0xFFFFFFFF, ssrc
         )
         self.sequence += 1
         self.timestamp += len(payload)

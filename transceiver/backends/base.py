@@ -7,15 +7,17 @@
 3. The call owns sound and events on the wire; the conversation owns what they say. A conversation
    that fails ends its own call (`Line.end`) and nobody else's.
 4. Sound crosses as PCM: 16-bit little-endian mono at the backend's rate. A backend without a rate gets
-   none: its calls are passed through, packet by packet, without a codec.
+   none: its calls are passed through, packet by packet, without a codec. A FrameBackend has no rate either; it
+   gets and gives the packets' payloads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
+from ..media import Frame
 from .playout import AudioSink
 
 Event = dict[str, Any]
@@ -109,3 +111,29 @@ class Backend(Protocol):
         """Starts the conversation of a new call. `session` is what the call is to start with, or
         empty; `updatable` names what its client may change (None: everything).
         """
+
+
+@runtime_checkable
+class FrameSound(Sound, Protocol):
+    """What a FrameBackend's `converse` gets as `sound`; its `write` takes nothing."""
+
+    def write_frames(self, payloads: Iterable[bytes]) -> int:
+        """Queues payloads of the call's codec; see MediaSession.write_frames."""
+
+
+@runtime_checkable
+class FrameConversation(Conversation, Protocol):
+    """A conversation of a FrameBackend."""
+
+    def on_frames(self, frames: list[Frame]) -> None:
+        """The client's next frames, in the order of their arrival; lost ones are missing."""
+
+
+@runtime_checkable
+class FrameBackend(Backend, Protocol):
+    """A backend that wants the client's codec as it is: a model that speaks Opus, a bridge, a recorder.
+
+    Its `rate_hz` is None, its conversations are FrameConversations, and the codec is `Line.codec`'s.
+    """
+
+    wants_frames: Literal[True]

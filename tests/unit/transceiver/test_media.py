@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
 import struct
 import time
@@ -125,6 +126,60 @@ async def test_echo_returns_packets_without_a_codec(bench: Bench) -> None:
     assert [packet[12:] for packet in packets] == [bytes([i]) * 50 for i in range(10)]
     assert {packet[8:12] for packet in packets} == {(99).to_bytes(4)}
     assert handler.sound == b""
+
+
+async def test_frames_go_to_the_handler_and_back_as_they_are(bench: Bench) -> None:
+    client = bench.client()
+    session, handler = await bench.connected(client, frames=True, start_ms=0)
+    client.sequence, client.timestamp = 65_530, 2**32 - 800  # both wrap
+    said = [bytes([i]) * 160 for i in range(1, 21)]
+    back: list[bytes] = []
+    for payload in said:
+        if payload[0] == 10:
+            client.protected(payload)  # lost
+            continue
+        client.rtp(payload)
+        await asyncio.sleep(0.02)
+    await until(lambda: len(handler.frames) == 19)
+    assert [frame.payload for frame in handler.frames] == [s for s in said if s[0] != 10]
+    assert [frame.sequence for frame in handler.frames] == [i for i in range(20) if i != 9]
+    assert all(frame.timestamp == 160 * frame.sequence for frame in handler.frames)
+    assert {frame.duration for frame in handler.frames} == {160}
+    assert bytes(handler.sound) == b""
+    assert session.write_frames([*said[:3], b"", *said[3:5]]) == 6
+    assert session.queued_ms() > 60
+
+    def all_back() -> bool:
+        back.extend(packet for packet in client.opened())
+        return len(back) == 5
+
+    await until(all_back)
+    assert [packet[12:] for packet in back] == said[:5]
+    stamps = [struct.unpack_from("!I", packet, 4)[0] for packet in back]
+    assert [(b - a) % 2**32 for a, b in itertools.pairwise(stamps)] == [
+        160,
+        160,
+        320,
+        160,
+    ]
+    session.write_frames(said * 10)
+    session.flush()
+    await asyncio.sleep(0.1)
+    assert len(client.opened()) <= 2
+    assert session.queued_ms() == 0
+    with pytest.raises(ValueError, match="frame of 10 ms"):
+        session.write_frames([bytes(80)])
+    with pytest.raises(ValueError, match="not both"):
+        bench.open(frames=True, echo=True)
+    assert session.write(1, tone(160)) == 0
+
+
+async def test_more_frames_than_there_is_room_for_are_refused(bench: Bench) -> None:
+    client = bench.client()
+    session, _ = await bench.connected(client, frames=True)
+    taken = session.write_frames([bytes(160)] * 3_000)
+    assert 500 < taken < 3_000
+    assert session.write_frames([bytes(160)] * 3) <= 2  # but for those that have left
 
 
 async def test_a_telephone_event_is_a_digit(bench: Bench) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.media_bench import RATE, Bench, loudness, tone, until
-from transceiver.recording import QUEUE_PIECES, Recorder
+from transceiver.recording import QUEUE_PIECES, Recorder, _Sound
 
 
 def sides(path: Path) -> tuple[bytes, bytes, int]:
@@ -83,8 +83,9 @@ def test_a_full_disk_ends_the_recording_and_not_the_call(tmp_path: Path) -> None
     recorder, tap = Recorder(), Tap()
     recorder.start(tap, tmp_path / "call.wav")  # type: ignore[arg-type]
     recording = recorder._recordings[tap]  # type: ignore[index]
-    recording.file = wave.open(full.open("wb", buffering=0), "wb")  # noqa: SIM115
-    recording.file.setparams((2, 2, RATE, 0, "NONE", ""))
+    assert isinstance(recording.sink, _Sound)
+    recording.sink.file = wave.open(full.open("wb", buffering=0), "wb")  # noqa: SIM115
+    recording.sink.file.setparams((2, 2, RATE, 0, "NONE", ""))
     for _ in range(10):
         recorder.poll()
     recorder.stop(tap)  # type: ignore[arg-type]
@@ -102,6 +103,27 @@ def test_a_slow_disk_loses_pieces_and_never_blocks(tmp_path: Path) -> None:
         recorder.poll()
     assert time.monotonic() - began_s < 10
     assert recorder.lost_pieces == 100
-    recorder._recordings[tap].file.close()  # type: ignore[index]
+    recorder._recordings[tap].sink.close()  # type: ignore[index]
     with pytest.raises(FileExistsError):
         recorder.start(tap, tmp_path / "call.wav")  # type: ignore[arg-type]
+
+
+async def test_a_pass_through_is_kept_as_it_was_encoded(bench: Bench, tmp_path: Path) -> None:
+    recorder = Recorder()
+    client = bench.client()
+    session, _ = await bench.connected(client, echo=True, tap=True)
+    recorder.start(session, tmp_path / "call", frames_of="pcmu")
+    for i in range(30):
+        client.rtp(bytes([0x20 if i % 2 else 0xFF]) * 160)
+        await asyncio.sleep(0.02)
+        recorder.poll()
+    await until(lambda: session.stats()["packets_out"] == 30)
+    recorder.stop(session)
+    recorder.close()
+    for side in ("client", "server"):
+        with wave.open(str(tmp_path / f"call.{side}.wav")) as file:
+            assert (file.getnchannels(), file.getframerate()) == (1, 8_000)
+            assert 0.5 < file.getnframes() / 8_000 < 2
+            assert loudness(file.readframes(file.getnframes())) > 1_000
+    assert recorder.lost_pieces == 0
+    assert session.stats()["tap_frames_lost"] == 0
