@@ -63,6 +63,11 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- if contains ":" . }}[{{ . }}]{{ else }}{{ . }}{{ end -}}
 {{- end -}}
 
+{{/* What follows the place of an ingress or a cluster; nothing when it is 1. */}}
+{{- define "voice.weight" -}}
+{{- if and (hasKey . "weight") (ne (toString .weight) "1") }},{{ .weight }}{{ end -}}
+{{- end -}}
+
 {{/* The wildcard of the family between relays and transceivers. */}}
 {{- define "voice.any" -}}
 {{- eq .Values.network.ipFamily "IPv6" | ternary "[::]" "0.0.0.0" -}}
@@ -109,6 +114,28 @@ Call with the values of relay or transceiver. */}}
 {{- end -}}
 {{- if and .Values.relay.bufferInit.enabled (ne .Values.relay.mode "hostNetwork") -}}
 {{- fail "relay.bufferInit.enabled needs relay.mode hostNetwork: net.core.rmem_max is the node's, and other pods do not see it" -}}
+{{- end -}}
+{{- with .Values.relay -}}
+{{- if and .backbone.enabled (not .backbone.allow) -}}
+{{- fail "relay.backbone.enabled needs relay.backbone.allow: the networks of other clusters' relays" -}}
+{{- end -}}
+{{- if hasKey .clusterRoutes (toString $.Values.clusterId) -}}
+{{- fail (printf "relay.clusterRoutes has %v, which is this cluster's own clusterId" $.Values.clusterId) -}}
+{{- end -}}
+{{- if and (or .backbone.enabled .clusterRoutes) (not $.Values.keyring.existingSecret) -}}
+{{- fail "relay.backbone and relay.clusterRoutes need keyring.existingSecret: all clusters open each other's tokens with one keyring" -}}
+{{- end -}}
+{{- end -}}
+{{- with .Values.transceiver -}}
+{{- if and .clusterPeers (not $.Values.auth.existingSecret) -}}
+{{- fail "transceiver.clusterPeers needs auth.existingSecret: clusters know each other by the same auth secret and API keys" -}}
+{{- end -}}
+{{- if and .clusterPeers (not $.Values.relay.location) -}}
+{{- fail "transceiver.clusterPeers needs relay.location: where is this cluster?" -}}
+{{- end -}}
+{{- if ne (empty .geoip.file) (empty .geoip.volume) -}}
+{{- fail "transceiver.geoip needs both file and volume" -}}
+{{- end -}}
 {{- end -}}
 {{- if and (eq .Values.network.ipFamily "IPv6") (not .Values.network.ipv6Prefixes) -}}
 {{- fail "network.ipFamily IPv6 needs network.ipv6Prefixes: a token has room for an address only under a named /64" -}}

@@ -125,6 +125,21 @@ CASES: dict[str, Values] = {
         "redis": {"bundled": {"enabled": True}},
         "monitoring": ALL_MONITORING,
     },
+    "entry-of-pods": {
+        "keyring": {"existingSecret": "k"},
+        "relay": {
+            "mode": "hostPort",
+            "publicAddresses": ["198.51.100.7"],
+            "location": "-33.9,151.2",
+            "ingressWeight": 0.5,
+            "backbone": {"enabled": True, "port": 4600, "allow": ["10.9.0.0/16", "10.8.0.0/16"]},
+            "clusterRoutes": {"7": ["10.9.0.4:4500"], "65535": ["10.8.0.4:4500", "10.8.0.5:4500"]},
+        },
+        "transceiver": {
+            "trustedProxies": ["10.0.0.0/8"],
+            "geoip": {"file": "places.mmdb", "volume": {"emptyDir": {}}},
+        },
+    },
     "frankfurt": example("cluster-frankfurt.yaml"),
     "oregon": example("cluster-oregon.yaml"),
 }
@@ -178,6 +193,35 @@ REFUSED: dict[str, tuple[Values, str]] = {
     "an Ingress for nobody": (
         {**PUBLIC, "transceiver": {"ingress": {"enabled": True}}},
         "transceiver.ingress.host",
+    ),
+    "a backbone for everybody": (
+        {
+            "relay": {**PUBLIC["relay"], "backbone": {"enabled": True}},
+            "keyring": {"existingSecret": "k"},
+        },
+        "relay.backbone.allow",
+    ),
+    "a route to a cluster with another keyring": (
+        {"relay": {**PUBLIC["relay"], "clusterRoutes": {"7": ["10.9.0.4:4500"]}}},
+        "keyring.existingSecret",
+    ),
+    "a route to itself": (
+        {
+            "relay": {**PUBLIC["relay"], "clusterRoutes": {"0": ["10.9.0.4:4500"]}},
+            "keyring": {"existingSecret": "k"},
+        },
+        "this cluster's own clusterId",
+    ),
+    "clusters that do not know each other": (
+        {
+            **PUBLIC,
+            "transceiver": {"clusterPeers": [{"id": 7, "url": "https://v", "location": "1,1"}]},
+        },
+        "auth.existingSecret",
+    ),
+    "a place without a database": (
+        {**PUBLIC, "transceiver": {"geoip": {"file": "places.mmdb"}}},
+        "transceiver.geoip needs both",
     ),
     "an unknown limit": ({"relay": {**PUBLIC["relay"], "limits": {"flows": 1}}}, "limits"),
 }

@@ -263,6 +263,58 @@ def test_relays_and_transceivers_agree(rendered: Rendered, case: str) -> None:
     assert prefixes[0] == prefixes[1]
 
 
+def all_of(pod: Manifest, option: str) -> list[str]:
+    return [a.partition("=")[2] for a in arguments(pod) if a.startswith(option + "=")]
+
+
+def test_the_backbone_is_open_to_other_clusters_relays_only(rendered: Rendered) -> None:
+    for case in ("entry-of-pods", "oregon"):
+        manifests = rendered(case)
+        relay = pod_of(manifests, "relay")
+        policy = named(
+            manifests, "NetworkPolicy", next(n for n, p in pods(manifests) if p is relay)
+        )
+        (rule,) = (r for r in policy["spec"]["ingress"] if r["ports"][0]["port"] == "backbone")
+        (port,) = (p for p in relay["spec"]["containers"][0]["ports"] if p["name"] == "backbone")
+        assert flag(relay, "--backbone") == f"$(POD_IP):{port['containerPort']}"
+        assert [peer["ipBlock"]["cidr"] for peer in rule["from"]] == all_of(
+            relay, "--backbone-allow"
+        )
+    (service,) = (
+        one
+        for one in of_kind(rendered("oregon"), "Service")
+        if one["metadata"]["name"].endswith("-backbone")
+    )
+    assert service["spec"]["loadBalancerSourceRanges"] == ["10.101.0.0/20"]
+
+
+def test_the_two_clusters_of_the_examples_find_each_other(rendered: Rendered) -> None:
+    found = {}
+    for case in ("frankfurt", "oregon"):
+        relay, transceiver = (pod_of(rendered(case), name) for name in ("relay", "transceiver"))
+        own = CASES[case]["clusterId"]
+        assert flag(relay, "--cluster") == flag(transceiver, "--cluster") == str(own)
+        ingresses = dict(item.split("=", 1) for item in all_of(transceiver, "--ingress"))
+        (peer,) = all_of(transceiver, "--cluster-peer")
+        (route,) = all_of(relay, "--cluster-route")
+        found[case] = (own, ingresses, peer, route, flag(transceiver, "--place"))
+    for here, there in (("frankfurt", "oregon"), ("oregon", "frankfurt")):
+        own, ingresses, peer, route, _ = found[here]
+        other, others_ingresses, _, _, place = found[there]
+        assert own != other
+        assert ingresses == others_ingresses, "either names the entries of both"
+        host = CASES[there]["transceiver"]["ingress"]["host"]
+        assert peer == f"{other}=https://{host}@{place}"
+        cluster, _, addresses = route.partition("=")
+        assert cluster == str(other)
+        inside = ipaddress.ip_network(CASES[there]["network"]["nodeCIDRs"][0])
+        for address in addresses.split(","):
+            assert ipaddress.ip_address(address.rpartition(":")[0]) in inside
+        sources = "nodeCIDRs" if CASES[here]["relay"]["mode"] == "hostNetwork" else "podCIDRs"
+        allowed = CASES[there]["relay"]["backbone"]["allow"]
+        assert CASES[here]["network"][sources] == allowed
+
+
 @pytest.mark.parametrize("wrong", REFUSED if len(ACTIVE) == len(CASES) else list(REFUSED)[:2])
 def test_wrong_values_are_refused_with_a_reason(helm: Helm, wrong: str) -> None:
     values, reason = REFUSED[wrong]

@@ -77,6 +77,17 @@ spec:
         - --ipv6-prefix={{ $index }}={{ $prefix }}
         {{- end }}
         - --cluster={{ .Values.clusterId }}
+        {{- with $relay.backbone }}
+        {{- if .enabled }}
+        - --backbone={{ include "voice.podHost" $ }}:{{ .port }}
+        {{- range .allow }}
+        - --backbone-allow={{ . }}
+        {{- end }}
+        {{- end }}
+        {{- end }}
+        {{- range $id, $addresses := $relay.clusterRoutes }}
+        - --cluster-route={{ $id }}={{ join "," $addresses }}
+        {{- end }}
         - --keyring=/etc/voice/keyring/keyring
         - --workers={{ $relay.workers }}
         - --pin={{ $relay.pin }}
@@ -100,6 +111,9 @@ spec:
       ports:
         - {name: media, protocol: UDP, containerPort: {{ $relay.port }}{{ if eq $relay.mode "hostPort" }}, hostPort: {{ $relay.publicPort }}{{ end }}}
         - {name: admin, protocol: TCP, containerPort: {{ $relay.adminPort }}}
+        {{- if $relay.backbone.enabled }}
+        - {name: backbone, protocol: UDP, containerPort: {{ $relay.backbone.port }}}
+        {{- end }}
       startupProbe:
         httpGet: {path: /healthz, port: admin}
         periodSeconds: 1

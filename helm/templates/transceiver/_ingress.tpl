@@ -7,4 +7,5 @@ addresses:
   - {{ printf "%s:%v" (include "voice.host" .) $relay.publicPort | quote }}
 {{- end }}
 location: {{ $relay.location | quote }}
+weight: {{ $relay.ingressWeight }}
 {{- end -}}
