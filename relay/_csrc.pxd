@@ -44,6 +44,7 @@ cdef extern from "relay/stats.h" nogil:
     enum:
         VR_DROPS
         VR_STATS_SLOT_BYTES
+        VR_ROUTE_ADDRS_SHOWN
 
     struct vr_side_stats:
         uint64_t rx_packets
@@ -64,6 +65,11 @@ cdef extern from "relay/stats.h" nogil:
         uint64_t flows_promoted
         uint64_t flows_expired
         uint64_t half_open_displaced
+        uint64_t probes_sent
+        uint64_t probes_answered
+        uint64_t probes_echoed
+        uint64_t route_falls
+        uint64_t route_down[1]
 
 
 cdef extern from "relay/table.h" nogil:

@@ -55,6 +55,12 @@ class Counters(TypedDict):
     flows_promoted: int
     flows_expired: int
     half_open_displaced: int
+    probes_sent: int
+    probes_answered: int
+    probes_echoed: int
+    route_falls: int
+    route_down: int
+    """Bit i: the i-th address of all cluster routes, in their order, is down."""
 
 def table_bytes(max_flows: int) -> int:
     """Bytes of shared memory that a table of `max_flows` flows takes."""

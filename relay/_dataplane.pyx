@@ -157,6 +157,13 @@ cdef class Stats:
             "flows_promoted": stats.flows_promoted,
             "flows_expired": stats.flows_expired,
             "half_open_displaced": stats.half_open_displaced,
+            "probes_sent": stats.probes_sent,
+            "probes_answered": stats.probes_answered,
+            "probes_echoed": stats.probes_echoed,
+            "route_falls": stats.route_falls,
+            "route_down": sum([
+                int(stats.route_down[i]) << 64 * i for i in range(c.VR_ROUTE_ADDRS_SHOWN // 64)
+            ]),
         }
 
 
@@ -427,6 +434,8 @@ cdef class ForwardConfig:
         return 0
 
     cdef int _set_routes(self, routes) except -1:
+        if sum([len(addresses) for addresses in routes.values()]) > c.VR_ROUTE_ADDRS_SHOWN:
+            raise ValueError(f"cluster routes with more than {c.VR_ROUTE_ADDRS_SHOWN} addresses")
         self.routes = <c.vr_cluster_route *>_array(len(routes), sizeof(c.vr_cluster_route))
         for i, (cluster_id, addresses) in enumerate(routes.items()):
             if not 0 <= cluster_id < 65536 or not 0 < len(addresses) <= c.VR_CLUSTER_ROUTE_ADDRS:

@@ -4,7 +4,9 @@ Packets never wait for it, so a control process that dies again and again costs 
 """
 
 import time
+from collections.abc import Mapping, Sequence
 
+from relay.addresses import HostPort
 from relay.cachelink import CacheLink
 from relay.child import Child
 from relay.config import LogConfig
@@ -28,6 +30,7 @@ class ControlKeeper:
         log: Logger,
         cache: CacheLink | None,
         events: Events,
+        routes: Mapping[int, Sequence[HostPort]],
     ) -> None:
         self._estate = estate
         self._status_fd = status_fd
@@ -36,6 +39,7 @@ class ControlKeeper:
         self._log = log
         self._cache = cache
         self._events = events
+        self._routes = routes
         self._child: Child | None = None
         self._started_s = 0.0
         self._retry_at_s = 0.0
@@ -90,6 +94,11 @@ class ControlKeeper:
                 "bell": cache.bell_fd,
                 "answers": cache.answer_fds,
             },
+            "routes": [
+                (cluster, str(address))
+                for cluster, route in self._routes.items()
+                for address in route
+            ],
             "log_level": self._log_config.level,
             "log_format": self._log_config.format,
         }

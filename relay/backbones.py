@@ -13,6 +13,7 @@ from relay.addresses import HostPort, IPNetwork
 from relay.errors import ConfigError
 
 ROUTE_ADDRESSES_MAX = 8
+ALL_ADDRESSES_MAX = 512
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,8 @@ def parse_cluster_routes(
         routes[cluster] = tuple(
             sorted(route, key=lambda at: (at.ip.version, at.ip.packed, at.port))
         )
+        if sum(len(addresses) for addresses in routes.values()) > ALL_ADDRESSES_MAX:
+            raise ConfigError(option, text, f"more than {ALL_ADDRESSES_MAX} addresses in all")
     return routes
 
 

@@ -18,6 +18,7 @@ from relay._dataplane import Desks, Stats
 from relay.admin import AdminServer
 from relay.log import configure, get_logger
 from relay.metrics import Health, registry
+from relay.route_health import RouteAddress, RouteHealth, RouteWatch
 from relay.status import StatusPage
 
 if TYPE_CHECKING:
@@ -34,9 +35,13 @@ def main(description_fd: int) -> None:
     health = Health(
         Stats(about["stats"], about["slots"]), StatusPage(about["status"]), about["slots"]
     )
+    routes = RouteHealth(
+        health.stats, about["slots"], [RouteAddress(*route) for route in about["routes"]]
+    )
+    RouteWatch(routes, get_logger()).start()
     cache = start_cache(about["cache"], about["slots"]) if about["cache"] else None
     admin = AdminServer(
-        socket.socket(fileno=about["admin"]), health, registry(health, cache), get_logger()
+        socket.socket(fileno=about["admin"]), health, registry(health, routes, cache), get_logger()
     )
     threading.Thread(target=admin.serve_forever, name="admin", daemon=True).start()
     while channel.receive(about["control"]) is not None:

@@ -22,6 +22,7 @@ from relay.status import State, StatusPage
 if TYPE_CHECKING:
     from relay._dataplane import Counters, SideCounters
     from relay.cache import FlowCache
+    from relay.route_health import RouteHealth
 
 SIDES = ("public", "internal", "backbone")
 LATE_AFTER_S = 2.0
@@ -64,6 +65,7 @@ class RelayCollector(Collector):
         yield from _traffic(counters)
         yield from _drops(counters)
         yield from _flows(counters)
+        yield from _probes(counters)
         yield from self._workers(counters)
 
     def _workers(self, counters: Sequence[Counters]) -> Iterator[Metric]:
@@ -136,10 +138,31 @@ class CacheCollector(Collector):
         )
 
 
-def registry(health: Health, cache: FlowCache | None = None) -> CollectorRegistry:
+class RouteCollector(Collector):
+    """Health of the addresses of the cluster routes, which are configuration and no clients."""
+
+    def __init__(self, routes: RouteHealth) -> None:
+        self._routes = routes
+
+    def collect(self) -> Iterator[Metric]:
+        """One gauge; a route address is up for some workers and down for others at times."""
+        up = GaugeMetricFamily(
+            "relay_route_up",
+            "Share of the workers (0 to 1) for which this address of a cluster route is up",
+            labels=["cluster", "address"],
+        )
+        for route, share in self._routes.up_shares():
+            up.add_metric([str(route.cluster), route.address], share)
+        yield up
+
+
+def registry(
+    health: Health, routes: RouteHealth, cache: FlowCache | None = None
+) -> CollectorRegistry:
     """A registry with the relay's collectors alone."""
     result = CollectorRegistry()
     result.register(RelayCollector(health))
+    result.register(RouteCollector(routes))
     if cache is not None:
         result.register(CacheCollector(cache))
     return result
@@ -193,6 +216,24 @@ def _flows(counters: Sequence[Counters]) -> Iterator[Metric]:
         ),
     ):
         yield _counter(f"relay_flows_{name}", text, sum(value))
+
+
+def _probes(counters: Sequence[Counters]) -> Iterator[Metric]:
+    for name, text, value in (
+        ("probes_sent", "Probes sent to route addresses", [c["probes_sent"] for c in counters]),
+        ("probes_answered", "Of those, answered", [c["probes_answered"] for c in counters]),
+        (
+            "probes_echoed",
+            "Probes of other clusters' entries that were echoed",
+            [c["probes_echoed"] for c in counters],
+        ),
+        (
+            "route_falls",
+            "Times that a route address stopped answering a worker",
+            [c["route_falls"] for c in counters],
+        ),
+    ):
+        yield _counter(f"relay_{name}", text, sum(value))
 
 
 def _sides(counters: Counters) -> tuple[SideCounters, SideCounters, SideCounters]:

@@ -70,7 +70,14 @@ class Supervisor:
             pool_config, self._status, log, self._events, held=predecessor is None
         )
         self._control = ControlKeeper(
-            self._estate, status_fd, self._status, log_config, log, cache, self._events
+            self._estate,
+            status_fd,
+            self._status,
+            log_config,
+            log,
+            cache,
+            self._events,
+            config.cluster_routes,
         )
         self._takeover: Takeover | None = None
         if predecessor is not None:

@@ -95,7 +95,10 @@ static int pass_success(struct vr_forwarder *forwarder, const struct vr_arrival 
     enum vr_drop reason = vr_tracker_confirm(&forwarder->tracker, &arrival->at, check, &slot);
     if (reason != VR_DROPS)
         return reason;
-    unsigned owner = vr_owners_find(&forwarder->table->flow[slot], &check->claim.owner);
+    struct vr_flow *flow = &forwarder->table->flow[slot];
+    unsigned owner = vr_owners_find(flow, &check->claim.owner);
+    flow->via[owner] =
+        (uint8_t)vr_routes_via(&forwarder->routes, &check->claim.owner, &arrival->in->source);
     return pass(forwarder, arrival, slot, owner, out);
 }
 

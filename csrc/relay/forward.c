@@ -37,17 +37,27 @@ static int routes_copy(struct vr_routes *routes, const struct vr_forward_config 
     routes->backbone_allow =
         copy(config->backbone_allow, config->backbone_allow_count, sizeof *config->backbone_allow);
     routes->route = copy(config->routes, config->route_count, sizeof *config->routes);
-    if (routes->allow_transceiver && routes->backbone_allow && routes->route)
+    if (routes->allow_transceiver && routes->backbone_allow && routes->route) {
+        vr_routes_prepare(routes);
         return 0;
+    }
     routes_clear(routes);
     return -ENOMEM;
 }
 
-int vr_forward_configure(struct vr_forwarder *forwarder, const struct vr_forward_config *config) {
+int vr_forward_configure(struct vr_forwarder *forwarder, const struct vr_forward_config *config,
+                         uint64_t now_ns) {
     struct vr_routes routes;
     int status = routes_copy(&routes, config);
     if (status < 0)
         return status;
+    struct vr_probes *probes = vr_probes_new(&routes, forwarder->probes, vr_clock_ms(now_ns));
+    if (!probes) {
+        routes_clear(&routes);
+        return -ENOMEM;
+    }
+    vr_probes_free(forwarder->probes);
+    forwarder->probes = probes;
     routes_clear(&forwarder->routes);
     forwarder->routes = routes;
     forwarder->keyring = config->keyring;
@@ -68,7 +78,6 @@ struct vr_forwarder *vr_forwarder_new(const struct vr_forward_config *config,
                                       struct vr_table *table, struct vr_stats *stats,
                                       uint64_t now_ns) {
     struct vr_forwarder *forwarder = calloc(1, sizeof *forwarder);
-    (void)now_ns;
     if (!forwarder)
         return NULL;
     forwarder->table = table;
@@ -78,11 +87,15 @@ struct vr_forwarder *vr_forwarder_new(const struct vr_forward_config *config,
         vr_transactions_new(checks_remembered(table->max_flows), &table->hash_key);
     forwarder->tracker =
         (struct vr_tracker){.table = table, .caps = forwarder->caps, .stats = stats};
-    if (!forwarder->caps || !forwarder->transactions ||
-        vr_forward_configure(forwarder, config) < 0) {
+    forwarder->echoes = calloc(1, sizeof *forwarder->echoes);
+    if (!forwarder->caps || !forwarder->transactions || !forwarder->echoes ||
+        vr_forward_configure(forwarder, config, now_ns) < 0) {
         vr_forwarder_free(forwarder);
         return NULL;
     }
+    forwarder->echoes->hash_key = table->hash_key;
+    vr_probes_restore(forwarder->probes, stats);
+    vr_probes_show(forwarder->probes, stats);
     vr_table_take(table);
     vr_tracker_start(&forwarder->tracker);
     return forwarder;
@@ -91,6 +104,8 @@ struct vr_forwarder *vr_forwarder_new(const struct vr_forward_config *config,
 void vr_forwarder_free(struct vr_forwarder *forwarder) {
     if (!forwarder)
         return;
+    vr_probes_free(forwarder->probes);
+    free(forwarder->echoes);
     routes_clear(&forwarder->routes);
     vr_caps_free(forwarder->caps);
     vr_transactions_free(forwarder->transactions);
@@ -135,6 +150,45 @@ static uint64_t hash_of(const struct vr_forwarder *forwarder, unsigned expected,
     return vr_flow_hash(forwarder->table, key);
 }
 
+/* --- probes of the cluster routes --- */
+
+bool vr_forward_probes_are_due(const struct vr_forwarder *forwarder, uint64_t now_ns) {
+    return vr_probes_are_due(forwarder->probes, vr_clock_ms(now_ns));
+}
+
+bool vr_forward_next_probe(struct vr_forwarder *forwarder, uint64_t now_ns,
+                           const uint8_t nonce[VR_PROBE_NONCE_BYTES],
+                           uint8_t buffer[VR_PROBE_BYTES], struct vr_egress *out) {
+    *out = (struct vr_egress){.data = buffer, .data_bytes = VR_PROBE_BYTES, .is_probe = true};
+    out->hops = 1;
+    out->hop[0].side = VR_SIDE_INTERNAL;
+    bool made = vr_probes_next(forwarder->probes, vr_clock_ms(now_ns), nonce, buffer,
+                               &out->hop[0].destination);
+    vr_probes_show(forwarder->probes, forwarder->stats);
+    return made;
+}
+
+/* From inside it is the echo of ours, over the backbone it wants one. */
+static enum vr_drop take_probe(struct vr_forwarder *forwarder, const struct vr_arrival *arrival,
+                               struct vr_egress *out) {
+    const struct vr_ingress *in = arrival->in;
+    if (arrival->payload_bytes != VR_PROBE_NONCE_BYTES)
+        return VR_DROP_PROBE_MALFORMED;
+    if (in->side == VR_SIDE_INTERNAL) {
+        if (!vr_probes_take_echo(forwarder->probes, &in->source, arrival->payload))
+            return VR_DROP_PROBE_UNMATCHED;
+        vr_count_add(&forwarder->stats->probes_answered, 1);
+        vr_probes_show(forwarder->probes, forwarder->stats);
+        return VR_DROPS;
+    }
+    if (!vr_echoes_may(forwarder->echoes, arrival->payload, arrival->at.now_ms))
+        return VR_DROP_PROBE_REPEATED;
+    *out = (struct vr_egress){.data = in->data, .data_bytes = VR_PROBE_BYTES, .is_probe = true};
+    out->hops = 1;
+    out->hop[0] = (struct vr_hop){.side = VR_SIDE_BACKBONE, .destination = in->source};
+    return VR_DROPS;
+}
+
 /* --- one datagram --- */
 
 /* Fills `arrival`; VR_DROPS or why the datagram is not even that. */
@@ -160,18 +214,28 @@ static enum vr_drop arrive(struct vr_forwarder *forwarder, const struct vr_ingre
     return VR_DROPS;
 }
 
+static void count_received(struct vr_stats *stats, const struct vr_ingress *in) {
+    if (in->parked)
+        return;
+    vr_count_add(&stats->side[in->side].rx_packets, 1);
+    vr_count_add(&stats->side[in->side].rx_bytes, in->data_bytes);
+}
+
 enum vr_verdict vr_forward(struct vr_forwarder *forwarder, const struct vr_ingress *in,
                            uint64_t now_ns, struct vr_egress *out) {
     struct vr_arrival arrival;
     out->owners_due = false;
-    if (!in->parked) {
-        vr_count_add(&forwarder->stats->side[in->side].rx_packets, 1);
-        vr_count_add(&forwarder->stats->side[in->side].rx_bytes, in->data_bytes);
-    }
+    out->is_probe = false;
     int reason = arrive(forwarder, in, now_ns, &arrival);
-    if (reason == VR_DROPS)
+    if (reason == VR_DROPS && in->side != VR_SIDE_PUBLIC && vr_probe_is(&arrival.at.key)) {
+        reason = take_probe(forwarder, &arrival, out);
+        if (reason == VR_DROPS)
+            return in->side == VR_SIDE_BACKBONE ? VR_VERDICT_SEND : VR_VERDICT_TAKEN;
+    } else if (reason == VR_DROPS) {
         reason = in->side == VR_SIDE_INTERNAL ? vr_downstream(forwarder, &arrival, out)
                                               : vr_upstream(forwarder, &arrival, out);
+    }
+    count_received(forwarder->stats, in);
     if (reason == VR_DROPS) {
         out->flow = (uint32_t)arrival.at.hash;
         out->tos = in->tos;

@@ -14,6 +14,7 @@
 #include "allow.h"
 #include "caps.h"
 #include "flow.h"
+#include "probes.h"
 #include "routes.h"
 #include "stats.h"
 
@@ -49,13 +50,15 @@ struct vr_egress {
     struct vr_hop hop[2];
     uint32_t flow;   /* part of the key's hash: what has one flow keeps its order */
     uint8_t tos;     /* as it came in */
+    bool is_probe;   /* or an echo: to be sent at once, and counted as such */
     bool owners_due; /* a cache should hear of the flow's owners (vr_forward_owners) */
 };
 
 enum vr_verdict {
-    VR_VERDICT_SEND, /* egress is filled */
-    VR_VERDICT_DROP, /* counted; nothing to send */
-    VR_VERDICT_PARK, /* ask the cache for vr_forward_key, then vr_forward_recover, then try again
+    VR_VERDICT_SEND,  /* egress is filled */
+    VR_VERDICT_DROP,  /* counted; nothing to send */
+    VR_VERDICT_TAKEN, /* an echo of our own probe: counted as such, nothing to send */
+    VR_VERDICT_PARK,  /* ask the cache for vr_forward_key, then vr_forward_recover, then try again
                       * with `parked` (only with park_enabled) */
 };
 
@@ -67,7 +70,7 @@ struct vr_forward_config {
     size_t allow_transceiver_count;
     const struct vr_cidr *backbone_allow;
     size_t backbone_allow_count;
-    const struct vr_cluster_route *routes;
+    const struct vr_cluster_route *routes; /* cluster_id, addrs and addr */
     size_t route_count;
     struct vr_limits limits;
     uint64_t idle_timeout_ns; /* owners silent this long: the flow expires */
@@ -84,7 +87,7 @@ struct vr_forwarder *vr_forwarder_new(const struct vr_forward_config *config,
                                       uint64_t now_ns);
 void vr_forwarder_free(struct vr_forwarder *forwarder);
 
-/* One datagram. Counts it (rx, drops), updates flows; the caller counts tx once sent.
+/* One datagram. Counts it (rx, drops), updates flows; the caller counts tx, or probes, once sent.
  * `now_ns` is CLOCK_MONOTONIC and never goes back. */
 enum vr_verdict vr_forward(struct vr_forwarder *forwarder, const struct vr_ingress *in,
                            uint64_t now_ns, struct vr_egress *out);
@@ -116,12 +119,20 @@ enum { VR_OWNERS_REFRESH_MS = 15000 };
 unsigned vr_forward_owners(struct vr_forwarder *forwarder, const struct vr_flow_key *key,
                            uint64_t now_ns, uint8_t sealed[VR_FLOW_OWNERS][VR_TOKEN_BYTES]);
 
+/* Probes of the cluster routes (probes.h): whether one should leave now, and the next one, which lies at
+ * `buffer`. False when none is due. `nonce`: fresh random bytes. */
+bool vr_forward_probes_are_due(const struct vr_forwarder *forwarder, uint64_t now_ns);
+bool vr_forward_next_probe(struct vr_forwarder *forwarder, uint64_t now_ns,
+                           const uint8_t nonce[VR_PROBE_NONCE_BYTES],
+                           uint8_t buffer[VR_PROBE_BYTES], struct vr_egress *out);
+
 /* Expires idle and half-open flows, a bounded number of buckets per call; call it every few
  * milliseconds. Every bucket is visited at least once a second when called every 10 ms. */
 void vr_forward_sweep(struct vr_forwarder *forwarder, uint64_t now_ns);
 
 /* Replaces what a reload may change; flows stay, also those whose transceiver a new allow list lacks.
  * 0 or -ENOMEM, the old configuration kept. The former keyring is not used any more. */
-int vr_forward_configure(struct vr_forwarder *forwarder, const struct vr_forward_config *config);
+int vr_forward_configure(struct vr_forwarder *forwarder, const struct vr_forward_config *config,
+                         uint64_t now_ns);
 
 #endif

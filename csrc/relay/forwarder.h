@@ -15,6 +15,8 @@ struct vr_forwarder {
     struct vr_caps *caps;
     struct vr_transactions *transactions;
     struct vr_routes routes;
+    struct vr_probes *probes;
+    struct vr_echoes *echoes;
     struct vr_keyring *keyring; /* borrowed */
     bool park_enabled;
 

@@ -6,6 +6,7 @@
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -135,17 +136,26 @@ void vr_loop_free(struct vr_loop *loop) {
 
 /* --- one batch --- */
 
-static void send_hop(struct vr_loop *loop, const struct vr_egress *out, const struct vr_hop *hop) {
-    struct vr_socket *socket = loop->backbone_socket;
+static struct vr_socket *socket_of(const struct vr_loop *loop, const struct vr_hop *hop) {
     if (hop->side == VR_SIDE_PUBLIC)
-        socket = loop->public_socket[hop->listen];
-    else if (hop->side == VR_SIDE_INTERNAL)
-        socket = loop->internal_socket;
+        return loop->public_socket[hop->listen];
+    return hop->side == VR_SIDE_INTERNAL ? loop->internal_socket : loop->backbone_socket;
+}
+
+static void send_hop(struct vr_loop *loop, const struct vr_egress *out, const struct vr_hop *hop) {
+    struct vr_socket *socket = socket_of(loop, hop);
     /* A flow of an earlier generation may name a socket that this one does not have. */
     if (!socket)
         vr_count_add(&loop->config.stats->drop[VR_DROP_SEND_ERROR], 1);
     else
         vr_socket_queue(socket, out, hop, loop->config.stats);
+}
+
+/* A probe that cannot be sent is lost, as it would be on its way. */
+static void send_probe(struct vr_loop *loop, const struct vr_egress *out, uint64_t *counter) {
+    struct vr_socket *socket = socket_of(loop, &out->hop[0]);
+    if (socket && vr_socket_send_now(socket, out, &out->hop[0]))
+        vr_count_add(counter, 1);
 }
 
 static void count_truncated(struct vr_stats *stats, enum vr_side side, uint32_t data_bytes) {
@@ -158,6 +168,10 @@ static void forward_one(struct vr_loop *loop, const struct vr_ingress *in, uint6
     struct vr_egress out;
     switch (vr_forward(loop->config.forwarder, in, now_ns, &out)) {
     case VR_VERDICT_SEND:
+        if (out.is_probe) {
+            send_probe(loop, &out, &loop->config.stats->probes_echoed);
+            break;
+        }
         for (unsigned i = 0; i < out.hops; i++)
             send_hop(loop, &out, &out.hop[i]);
         if (out.owners_due && loop->config.asker)
@@ -168,6 +182,7 @@ static void forward_one(struct vr_loop *loop, const struct vr_ingress *in, uint6
             vr_count_add(&loop->config.stats->drop[VR_DROP_PARK_FULL], 1);
         break;
     case VR_VERDICT_DROP:
+    case VR_VERDICT_TAKEN:
         break;
     }
 }
@@ -297,11 +312,24 @@ static int take_commands(struct vr_loop *loop, uint64_t now_ns) {
     return flush_all(loop);
 }
 
+static void send_probes(struct vr_loop *loop, uint64_t now_ns) {
+    uint8_t nonce[VR_PROBE_NONCE_BYTES];
+    _Alignas(8) uint8_t buffer[VR_PROBE_BYTES];
+    struct vr_egress out;
+    while (vr_forward_probes_are_due(loop->config.forwarder, now_ns)) {
+        if (getrandom(nonce, sizeof nonce, GRND_NONBLOCK) != sizeof nonce)
+            return;
+        if (vr_forward_next_probe(loop->config.forwarder, now_ns, nonce, buffer, &out))
+            send_probe(loop, &out, &loop->config.stats->probes_sent);
+    }
+}
+
 /* Expires flows, and once a second counts what the kernel dropped. */
 static void sweep(struct vr_loop *loop, uint64_t now_ns) {
     if (now_ns - loop->swept_ns >= (uint64_t)TICK_MS * 1000000) {
         loop->swept_ns = now_ns;
         vr_forward_sweep(loop->config.forwarder, now_ns);
+        send_probes(loop, now_ns);
         if (loop->config.asker)
             vr_count_add(&loop->config.stats->drop[VR_DROP_PARK_EXPIRED],
                          vr_asker_sweep(loop->config.asker, now_ns));

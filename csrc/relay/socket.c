@@ -340,6 +340,16 @@ void vr_socket_flush(struct vr_socket *socket, struct vr_stats *stats) {
     vr_sender_flush(&socket->sender, stats);
 }
 
+bool vr_socket_send_now(struct vr_socket *socket, const struct vr_egress *egress,
+                        const struct vr_hop *hop) {
+    union vr_sockaddr name = {0};
+    if (!vr_sockaddr_write(&name, socket->family, &hop->destination))
+        return false;
+    ssize_t sent = sendto(socket->fd, egress->data, egress->data_bytes, MSG_DONTWAIT, &name.any,
+                          vr_sockaddr_bytes(socket->family));
+    return sent == (ssize_t)egress->data_bytes;
+}
+
 bool vr_socket_blocked(const struct vr_socket *socket) {
     return socket->sender.backlog_count > 0;
 }

@@ -100,6 +100,11 @@ void vr_socket_queue(struct vr_socket *socket, const struct vr_egress *egress,
  * nothing points at the callers' data. */
 void vr_socket_flush(struct vr_socket *socket, struct vr_stats *stats);
 
+/* Sends one datagram at once, past whatever is lined up, and counts nothing. False when the kernel does
+ * not take it. */
+bool vr_socket_send_now(struct vr_socket *socket, const struct vr_egress *egress,
+                        const struct vr_hop *hop);
+
 /* True while a backlog waits for the socket to become writable (EPOLLOUT). */
 bool vr_socket_blocked(const struct vr_socket *socket);
 

@@ -50,6 +50,10 @@ enum vr_side {
     X(RESPONSE_UNMATCHED, "response_unmatched", "a Binding response to no remembered check")       \
     X(BACKBONE_PEER, "backbone_peer", "on the backbone, not from --backbone-allow")                \
     X(BACKBONE_LOOP, "backbone_loop", "came over the backbone and would leave over it again")      \
+    X(PROBE_MALFORMED, "probe_malformed", "a probe of a route, or its echo, of a wrong length")    \
+    X(PROBE_UNMATCHED, "probe_unmatched", "the echo of no probe, from elsewhere, late or twice")   \
+    X(PROBE_REPEATED, "probe_repeated",                                                            \
+      "a probe that was echoed already, or too many in a second")                                  \
     X(PARK_FULL, "park_full", "no room to wait for the cache")                                     \
     X(PARK_EXPIRED, "park_expired", "waited for the cache in vain")                                \
     X(SEND_BUSY, "send_busy", "the send buffer stayed full (EAGAIN, ENOBUFS)")                     \
@@ -70,6 +74,8 @@ struct vr_side_stats {
     uint64_t tx_bytes; /* UDP payload */
 };
 
+enum { VR_ROUTE_ADDRS_SHOWN = 512 }; /* of all routes; what a relay is configured with at most */
+
 struct vr_stats {
     uint64_t progress;    /* loop iterations; stale = hung */
     uint64_t progress_ns; /* CLOCK_MONOTONIC of the last iteration */
@@ -83,6 +89,12 @@ struct vr_stats {
     uint64_t flows_promoted;      /* became established, ever */
     uint64_t flows_expired;       /* idle, ever */
     uint64_t half_open_displaced; /* gave way to a newcomer, ever */
+    uint64_t probes_sent;         /* of route addresses; probes are no side's datagrams */
+    uint64_t probes_answered;     /* of those, their echoes came back */
+    uint64_t probes_echoed;       /* of other relays */
+    uint64_t route_falls;         /* times that a route address went down, ever */
+    uint64_t route_digest;        /* of the routes that the next field is about */
+    uint64_t route_down[VR_ROUTE_ADDRS_SHOWN / 64]; /* bit i: the i-th address of all is down */
 };
 
 enum { VR_STATS_SLOT_BYTES = 4096 };

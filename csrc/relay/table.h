@@ -75,12 +75,12 @@ struct vr_flow {
     struct vr_flow_key key;
     uint8_t valid;
     uint8_t flags;
-    uint8_t reserved[2];
-    uint32_t generation;    /* of the writer that made or checked it */
-    uint32_t up_seen_ms;    /* last packet of the client that passed */
-    uint32_t owner_seen_ms; /* last packet of an owner that passed: the idle clock (rule 8) */
-    uint32_t up_packets;    /* modulo 2^32, like down_packets */
-    uint64_t up_bytes;      /* UDP payload, SPP header not counted; like down_bytes */
+    uint8_t via[VR_FLOW_OWNERS]; /* routes.h 5: where each owner's last success came from */
+    uint32_t generation;         /* of the writer that made or checked it */
+    uint32_t up_seen_ms;         /* last packet of the client that passed */
+    uint32_t owner_seen_ms;      /* last packet of an owner that passed: the idle clock (rule 8) */
+    uint32_t up_packets;         /* modulo 2^32, like down_packets */
+    uint64_t up_bytes;           /* UDP payload, SPP header not counted; like down_bytes */
 
     struct vr_owner_half half[VR_FLOW_OWNERS];
     uint32_t created_ms;

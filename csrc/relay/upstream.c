@@ -116,7 +116,7 @@ static int forward_check(struct vr_forwarder *forwarder, const struct vr_arrival
                                          local ? &check.claim.owner.address : NULL);
     vr_transactions_remember(forwarder->transactions, place, &check, arrival->at.now_ms);
     count_up(&forwarder->table->flow[slot], arrival);
-    add_hop(out, vr_routes_next_hop(routes, &check.claim.owner, &arrival->at.key));
+    add_hop(out, vr_routes_next_hop(routes, &check.claim.owner, &arrival->at.key, 0));
     wrap(arrival, out);
     return VR_DROPS;
 }
@@ -137,7 +137,8 @@ static int follow_owners(struct vr_forwarder *forwarder, const struct vr_arrival
             loop = true;
             continue;
         }
-        const struct vr_addr *next = vr_routes_next_hop(routes, owner, &arrival->at.key);
+        const struct vr_addr *next =
+            vr_routes_next_hop(routes, owner, &arrival->at.key, flow->via[i]);
         if (next)
             add_hop(out, next);
     }

@@ -134,7 +134,7 @@ static inline void bench_restart(struct bench *b) {
 }
 
 static inline void bench_configure(struct bench *b) {
-    CHECK_EQ(vr_forward_configure(b->forwarder, &b->config), 0);
+    CHECK_EQ(vr_forward_configure(b->forwarder, &b->config, b->now_ns), 0);
 }
 
 /* A tenth of a second of sweeping at a time, as the loop does it. */

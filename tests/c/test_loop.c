@@ -15,6 +15,7 @@ struct vr_forwarder {
     struct vr_hop hop[2]; /* where '1' and '2' go */
     struct vr_hop bad;    /* where 'b' goes */
     unsigned sweeps;
+    unsigned probes; /* that are due, to where '1' goes */
     uint64_t now_ns;
 };
 
@@ -41,6 +42,12 @@ enum vr_verdict vr_forward(struct vr_forwarder *forwarder, const struct vr_ingre
             (struct vr_hop){.side = in->side, .listen = in->listen, .destination = in->source};
         memcpy(out->hop[0].source_ip, in->local.ip, 16);
         return VR_VERDICT_SEND;
+    case 'h': /* a probe's echo, to the first */
+        out->hop[0] = forwarder->hop[0];
+        out->is_probe = true;
+        return VR_VERDICT_SEND;
+    case 't':
+        return VR_VERDICT_TAKEN;
     case 'p':
         return VR_VERDICT_PARK;
     default:
@@ -59,6 +66,22 @@ void vr_forward_prefetch(struct vr_forwarder *forwarder, const struct vr_ingress
 void vr_forward_sweep(struct vr_forwarder *forwarder, uint64_t now_ns) {
     CHECK(now_ns >= forwarder->now_ns);
     forwarder->sweeps++;
+}
+
+bool vr_forward_probes_are_due(const struct vr_forwarder *forwarder, uint64_t now_ns) {
+    CHECK(now_ns >= forwarder->now_ns);
+    return forwarder->probes > 0;
+}
+
+bool vr_forward_next_probe(struct vr_forwarder *forwarder, uint64_t now_ns,
+                           const uint8_t nonce[VR_PROBE_NONCE_BYTES],
+                           uint8_t buffer[VR_PROBE_BYTES], struct vr_egress *out) {
+    CHECK(now_ns >= forwarder->now_ns);
+    *out = (struct vr_egress){.data = buffer, .data_bytes = VR_PROBE_BYTES, .is_probe = true};
+    out->hops = 1;
+    out->hop[0] = forwarder->hop[0];
+    memcpy(buffer + VR_SPP_BYTES, nonce, VR_PROBE_NONCE_BYTES);
+    return forwarder->probes-- > 0;
 }
 
 /* --- a cache whose answers a test decides --- */
@@ -400,6 +423,35 @@ TEST(progress_is_counted_and_flows_are_swept_when_nothing_comes) {
     CHECK_EQ(w->stats.progress, 6);
     CHECK(w->stats.progress_ns >= before_ns + 80000000);
     CHECK_EQ(w->forwarder.sweeps - sweeps, 5);
+    close_worker(w);
+}
+
+TEST(probes_leave_from_the_internal_socket_and_count_as_nothing_else) {
+    struct worker *w = open_worker(0);
+    uint8_t probe[2][VR_PROBE_BYTES + 1];
+    struct vr_addr from;
+    w->forwarder.probes = 2;
+    vr_loop_turn(w->loop, 20);
+    for (unsigned i = 0; i < 2; i++) {
+        CHECK_EQ(receive_udp(w->transceiver[0], probe[i], sizeof probe[i], &from), VR_PROBE_BYTES);
+        CHECK(vr_addr_equal(&from, &w->addr[INTERNAL]));
+    }
+    CHECK(memcmp(probe[0] + VR_SPP_BYTES, probe[1] + VR_SPP_BYTES, VR_PROBE_NONCE_BYTES) != 0);
+    CHECK_EQ(w->stats.probes_sent, 2);
+    CASE("an echo leaves at once, an echo that came is at its end");
+    send_udp(w->client, &w->addr[FIRST], "h", 1);
+    send_udp(w->client, &w->addr[FIRST], "t", 1);
+    vr_loop_turn(w->loop, 1000);
+    expect(w->transceiver[0], "h");
+    CHECK(is_silent(w->transceiver[0]));
+    CHECK_EQ(w->stats.probes_echoed, 1);
+    CASE("one that cannot be sent is lost");
+    w->forwarder.hop[0].destination.port_be = 0;
+    w->forwarder.probes = 1;
+    vr_loop_turn(w->loop, 20);
+    CHECK_EQ(w->stats.probes_sent, 2);
+    CHECK_EQ(w->stats.side[VR_SIDE_INTERNAL].tx_packets, 0);
+    CHECK_EQ(all_drops(&w->stats), 0);
     close_worker(w);
 }
 

@@ -1,5 +1,5 @@
 /* A whole life of a forwarder: the input is a script of four-byte steps, each a datagram from one of a
- * few clients, transceivers and relays, or waiting, sweeping, a reload, a crash, a damaged table.
+ * few clients, transceivers and relays, or waiting, sweeping, probes, a reload, a crash, a damaged table.
  *
  * After every step: one verdict, counted once; what is sent lies in the buffer and goes only where
  * the rules let it. A slow model of who may be an owner is kept beside the table. At the end a new
@@ -237,10 +237,54 @@ static void recover(struct step s) {
     vr_forward_recover(forwarder, &in, tokens, count, now_ns);
 }
 
+/* A probe's datagram or an echo's: counted as one of them, or dropped; no flow comes of it. */
+static void submit_probe(enum vr_side side, struct vr_addr from, const uint8_t *nonce,
+                         uint32_t bytes) {
+    static const struct vr_flow_key nobody;
+    struct vr_ingress in = ingress(side, from, 0, nonce, bytes);
+    struct vr_egress out = {0};
+    uint64_t answered = stats.probes_answered, dropped = drops(), created = stats.flows_created;
+    uint64_t received = stats.side[side].rx_packets;
+    vr_spp_write(in.data, &nobody);
+    enum vr_verdict verdict = vr_forward(forwarder, &in, now_ns, &out);
+    HOLDS(stats.flows_created == created);
+    HOLDS(drops() == dropped + (verdict == VR_VERDICT_DROP));
+    HOLDS(stats.side[side].rx_packets == received + (verdict == VR_VERDICT_DROP));
+    HOLDS(stats.probes_answered == answered + (verdict == VR_VERDICT_TAKEN));
+    HOLDS(verdict != VR_VERDICT_PARK && (side == VR_SIDE_BACKBONE || verdict != VR_VERDICT_SEND));
+    if (verdict != VR_VERDICT_SEND)
+        return;
+    HOLDS(out.is_probe && out.hops == 1 && out.hop[0].side == VR_SIDE_BACKBONE);
+    HOLDS(vr_addr_equal(&out.hop[0].destination, &from));
+    HOLDS(out.data == in.data && out.data_bytes == in.data_bytes);
+}
+
+/* a: which relays answer; b: how much is left of an echo; c: somebody else's probes */
+static void probes(struct step s) {
+    static uint64_t serial;
+    uint8_t nonce[VR_PROBE_NONCE_BYTES] = {0}, probe[VR_PROBE_BYTES];
+    struct vr_egress out;
+    while (vr_forward_probes_are_due(forwarder, now_ns)) {
+        serial++;
+        memcpy(nonce, &serial, sizeof serial);
+        HOLDS(vr_forward_next_probe(forwarder, now_ns, nonce, probe, &out));
+        HOLDS(out.hops == 1 && out.hop[0].side == VR_SIDE_INTERNAL && out.is_probe);
+        unsigned relay = out.hop[0].destination.ip[15];
+        if (relay < RELAYS && s.a >> relay & 1)
+            submit_probe(VR_SIDE_INTERNAL, out.hop[0].destination, nonce,
+                         s.b & 1 ? s.b % sizeof nonce : sizeof nonce);
+    }
+    if (s.c & 1)
+        submit_probe(s.c & 2 ? VR_SIDE_BACKBONE : VR_SIDE_INTERNAL, far_relay(s.c >> 2), nonce,
+                     sizeof nonce);
+}
+
 static void wait_and_sweep(struct step s) {
     now_ns += (uint64_t)(s.a * s.a) * 1000000;
     for (unsigned i = 0; i < s.b % 8u; i++)
         vr_forward_sweep(forwarder, now_ns);
+    if (s.b & 0x80)
+        probes((struct step){0, s.b >> 3, s.c >> 4, s.c});
 }
 
 static void configure(struct step s) {
@@ -248,7 +292,7 @@ static void configure(struct step s) {
     config.park_enabled = s.a & 2;
     config.allow_transceiver_count = !(s.a & 4);
     config.limits = s.a & 8 ? (struct vr_limits){3, 2, 5, 6, 2} : (struct vr_limits){0};
-    HOLDS(vr_forward_configure(forwarder, &config) == 0);
+    HOLDS(vr_forward_configure(forwarder, &config, now_ns) == 0);
 }
 
 /* A crash; with b, somebody scribbles into the memory meanwhile: once, or the entry's generation
@@ -323,7 +367,7 @@ static void begin(void) {
                                         .idle_timeout_ns = 60000000000};
     memset(may_own, 0, sizeof may_own);
     if (forwarder && !damaged) {
-        HOLDS(vr_forward_configure(forwarder, &config) == 0);
+        HOLDS(vr_forward_configure(forwarder, &config, now_ns) == 0);
         return;
     }
     damaged = false;

@@ -7,7 +7,6 @@ the test itself, at 127.0.0.1, is a stranger to it.
 from __future__ import annotations
 
 import os
-import select
 import shutil
 import signal
 import time
@@ -27,13 +26,14 @@ from tests.support.calls import stock_call
 from tests.support.process import Processes
 from tests.support.relayed import (
     CLUSTER,
-    RECEIVE_TIMEOUT_S,
     RTP,
     Client,
     Relay,
+    RouteSink,
     Transceiver,
     binding_request,
     check_both_ways,
+    wait_until,
 )
 from tests.support.stream import Stream
 
@@ -53,10 +53,10 @@ class Tiers(NamedTuple):
     inner: Relay
 
 
-def start_inner(processes: Processes, directory: Path, *arguments: str) -> Relay:
+def start_inner(processes: Processes, directory: Path, *arguments: str, workers: int = 2) -> Relay:
     """A relay of cluster 7 with a backbone for ENTRY_IP."""
     backbone = ("--backbone", "127.0.0.1:0", "--backbone-allow", f"{ENTRY_IP}/32")
-    return Relay(processes, directory / "inner", *backbone, *arguments)
+    return Relay(processes, directory / "inner", *backbone, *arguments, workers=workers)
 
 
 def start_entry(
@@ -172,7 +172,7 @@ def test_entries_choose_the_same_address_of_a_route(processes: Processes, tmp_pa
     """Behind one public address, whatever the order in which the addresses are written."""
     advertised = ("127.0.0.1:0=192.0.2.1:3478",)
     with ExitStack() as stack:
-        sinks = [stack.enter_context(Transceiver()) for _ in range(2)]
+        sinks = [stack.enter_context(RouteSink()) for _ in range(2)]
         where = [str(sink.address) for sink in sinks]
         (tmp_path / "inner").mkdir()
         (tmp_path / "inner" / "keyring").write_text(generate_line() + "\n")
@@ -189,10 +189,8 @@ def test_entries_choose_the_same_address_of_a_route(processes: Processes, tmp_pa
             taken = []
             for entry in entries:
                 client.check(ufrag, entry.public[0])
-                heard, _, _ = select.select(
-                    [sink.socket for sink in sinks], [], [], RECEIVE_TIMEOUT_S
-                )
-                [index] = [i for i, sink in enumerate(sinks) if sink.socket in heard]
+                wait_until(lambda: any(sink.is_heard_within(0) for sink in sinks), "a check")
+                [index] = [i for i, sink in enumerate(sinks) if sink.is_heard_within(0)]
                 key, _, _ = sinks[index].receive()
                 assert key == FlowKey(client.address, Endpoint.of("192.0.2.1", 3478))
                 taken.append(index)

@@ -59,7 +59,7 @@ class Flow(ctypes.Structure):
         ("key", U8 * 36),
         ("valid", U8),
         ("flags", U8),
-        ("reserved", U8 * 2),
+        ("via", U8 * 2),
         ("generation", U32),
         ("up_seen_ms", U32),
         ("owner_seen_ms", U32),

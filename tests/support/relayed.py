@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
+import queue
 import select
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -29,6 +31,8 @@ from tests.support.process import Process, Processes
 
 PASSWORD = b"0123456789abcdef01234567"
 CLUSTER = 7
+PROBE_CLIENT = Endpoint.of("::", 0)
+"""Whose packets probes of a cluster route seem to be."""
 RTP = b"\x80\x6f" + bytes(range(170))
 RECEIVE_TIMEOUT_S = 5.0
 SILENCE_S = 0.15
@@ -121,6 +125,48 @@ class Transceiver(_Peer):
         key, payload, sender = self.receive()
         self.send(key, error(Message.read(payload), code, "Role Conflict", PASSWORD), sender)
         return key
+
+
+class RouteSink(Transceiver):
+    """A sink that stands for another cluster's relay: it echoes probes, on a thread of its own."""
+
+    def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
+        super().__init__(host, port)
+        self._received: queue.Queue[tuple[FlowKey, bytes, tuple[str, int]]] = queue.Queue()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def receive(self) -> tuple[FlowKey, bytes, tuple[str, int]]:
+        """As Transceiver.receive, without the probes."""
+        return self._received.get(timeout=RECEIVE_TIMEOUT_S)
+
+    def is_heard_within(self, limit_s: float) -> bool:
+        """Whether a datagram that is no probe comes within `limit_s`; it stays to be received."""
+        deadline = time.monotonic() + limit_s
+        while self._received.empty():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.001)
+        return True
+
+    def _read(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                datagram, sender = self.socket.recvfrom(65536)
+                if not datagram:
+                    return
+                unwrapped = unwrap(datagram)
+                assert unwrapped is not None, f"not SPP: {datagram[:40].hex()}"
+                if unwrapped[0].client == PROBE_CLIENT:
+                    self.socket.sendto(datagram, sender)
+                else:
+                    self._received.put((*unwrapped, sender[:2]))
+
+    def __exit__(self, *_: object) -> None:
+        with bind_udp(self.socket.getsockname()[0]) as waker:
+            waker.sendto(b"", self.socket.getsockname())
+        self._thread.join()
+        super().__exit__()
 
 
 class Client(_Peer):

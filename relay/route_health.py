@@ -1,0 +1,75 @@
+"""Which addresses of the cluster routes answer the workers' probes, as their counters show it.
+
+1. Each worker probes for itself, from the socket that its flows leave by, and decides for itself: two may
+   differ, since another relay's socket group gives them to different workers.
+2. The addresses are counted through in the order of the configuration, as the data plane does.
+"""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from relay._dataplane import Stats
+from relay.log import Logger
+
+WATCH_S = 0.5
+
+
+@dataclass(frozen=True)
+class RouteAddress:
+    """One address of a cluster route."""
+
+    cluster: int
+    address: str
+    """HOST:PORT."""
+
+
+class RouteHealth:
+    """Reads the verdicts of all workers."""
+
+    def __init__(self, stats: Stats, slots: int, routes: Sequence[RouteAddress]) -> None:
+        self._stats = stats
+        self._slots = slots
+        self.routes = tuple(routes)
+
+    def down_workers(self) -> list[int]:
+        """For each address the number of workers for which it is down."""
+        masks = [self._stats.read(slot)["route_down"] for slot in range(self._slots)]
+        return [sum(mask >> i & 1 for mask in masks) for i in range(len(self.routes))]
+
+    def up_shares(self) -> list[tuple[RouteAddress, float]]:
+        """Each address and the share of the workers, 0 to 1, for which it is up."""
+        downs = self.down_workers()
+        return [
+            (route, 1 - down / self._slots) for route, down in zip(self.routes, downs, strict=True)
+        ]
+
+
+class RouteWatch:
+    """Logs when an address goes down for a worker, or is up for all again."""
+
+    def __init__(self, health: RouteHealth, log: Logger) -> None:
+        self._health = health
+        self._log = log
+        self._down = [0] * len(health.routes)
+
+    def start(self) -> None:
+        """Look every WATCH_S on a thread of its own, for the life of the process."""
+        if self._health.routes:
+            threading.Thread(target=self._run, name="route-watch", daemon=True).start()
+
+    def look(self) -> None:
+        """Log what has changed since the last look."""
+        downs = self._health.down_workers()
+        for route, before, now in zip(self._health.routes, self._down, downs, strict=True):
+            details = {"cluster": route.cluster, "address": route.address, "workers_down": now}
+            if now > before:
+                self._log.warning("route_down", **details)
+            elif now < before and now == 0:
+                self._log.info("route_up", **details)
+        self._down = downs
+
+    def _run(self) -> None:
+        pause = threading.Event()
+        while not pause.wait(WATCH_S):
+            self.look()

@@ -1,0 +1,61 @@
+"""What the workers' verdicts on route addresses become for an operator."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from relay._dataplane import Stats
+from relay.log import Logger
+from relay.metrics import RouteCollector
+from relay.route_health import RouteAddress, RouteHealth, RouteWatch
+
+ROUTES = (RouteAddress(2, "192.0.2.1:4500"), RouteAddress(2, "192.0.2.2:4500"))
+
+
+class FakeStats:
+    """One bit mask of down addresses for each worker."""
+
+    def __init__(self, *masks: int) -> None:
+        self.masks = list(masks)
+
+    def read(self, slot: int) -> dict[str, int]:
+        return {"route_down": self.masks[slot]}
+
+
+class FakeLog:
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str, int]] = []
+
+    def warning(self, event: str, **details: Any) -> None:
+        self.lines.append((event, details["address"], details["workers_down"]))
+
+    info = warning
+
+
+def health(stats: FakeStats) -> RouteHealth:
+    return RouteHealth(cast(Stats, stats), len(stats.masks), ROUTES)
+
+
+def test_the_gauge_is_the_share_of_workers() -> None:
+    [family] = RouteCollector(health(FakeStats(0b10, 0b11, 0b10, 0b10))).collect()
+    assert family.name == "relay_route_up"
+    assert {s.labels["address"]: s.value for s in family.samples} == {
+        "192.0.2.1:4500": 0.75,
+        "192.0.2.2:4500": 0.0,
+    }
+    assert {s.labels["cluster"] for s in family.samples} == {"2"}
+
+
+def test_a_fall_is_logged_and_the_return_of_the_last_worker() -> None:
+    stats, log = FakeStats(0, 0), FakeLog()
+    watch = RouteWatch(health(stats), cast(Logger, log))
+    watch.look()
+    for masks in ([0, 2], [2, 2], [2, 0], [0, 0]):
+        stats.masks = masks
+        watch.look()
+        watch.look()
+    assert log.lines == [
+        ("route_down", "192.0.2.2:4500", 1),
+        ("route_down", "192.0.2.2:4500", 2),
+        ("route_up", "192.0.2.2:4500", 0),
+    ]
