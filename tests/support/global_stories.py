@@ -4,6 +4,7 @@
    puts the world in order again. It judges nothing: tests and the benchmark do.
 2. Lost and silent are facts of the caller's diary (`caller.py`): one numbered packet each 20 ms, there and back.
 3. No relay has a cache here, so what a relay does not know it learns from the client's next check, one a second.
+4. Entries find out by themselves that a relay does not answer (probes); nobody tells them.
 """
 
 from __future__ import annotations
@@ -85,6 +86,7 @@ def backbone_link_dies(world: World, client: Host) -> Told:
     with contextlib.ExitStack() as stack:
         caller = stack.enter_context(called(world, client, ANYCAST))
         link = world.backbones[_carrier(world)]
+        stack.callback(_wait_routes_up, world)
         stack.callback(link.cut, False, False)
         return _watch(world, caller, link.cut)
 
@@ -94,6 +96,7 @@ def cluster_relay_is_killed_and_started(world: World, client: Host) -> Told:
     with contextlib.ExitStack() as stack:
         caller = stack.enter_context(called(world, client, ANYCAST))
         relay = world.oregon.relays[_carrier(world)]
+        stack.callback(_wait_routes_up, world)
         stack.callback(relay.wait_ready)
 
         def happen() -> None:
@@ -137,6 +140,7 @@ def client_moves_to_another_network(world: World, client: Host) -> Told:
 STORIES: dict[str, Story] = {
     "entry dies, its address leads elsewhere": entry_dies_and_its_address_leads_elsewhere,
     "entry dies, second candidate": entry_dies_and_the_client_takes_its_second_candidate,
+    "backbone link dies": backbone_link_dies,
     "cluster relay is killed and started": cluster_relay_is_killed_and_started,
     "packets sprayed over two entries": packets_are_sprayed_over_two_entries,
     "client moves from Wi-Fi to mobile": client_moves_to_another_network,
@@ -184,6 +188,17 @@ def _afterwards(restore: Callable[[], None]) -> Iterator[None]:
 def _revive(relay: RelayHost) -> None:
     relay.start()
     relay.wait_ready()
+
+
+def _wait_routes_up(world: World) -> None:
+    """Until the entries send everything where they sent it before."""
+    entries = [world.frankfurt.relays[0], world.london.relays[0]]
+    wait_until(lambda: all(map(_has_all_routes, entries)), "routes up", RECOVERY_LIMIT_S)
+
+
+def _has_all_routes(entry: RelayHost) -> bool:
+    up = [one for name, one in entry.metrics().items() if name.startswith("relay_route_up{")]
+    return len(up) > 0 and min(up) == 1
 
 
 def _heard_ago_s(caller: Caller) -> float:
