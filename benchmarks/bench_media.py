@@ -157,10 +157,12 @@ def test_decode_encode_and_pcm_to_python(
     assert talked.received >= 0.99 * talked.sent
 
 
-def test_pass_through(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mirror", ["echo", "frames"])
+def test_pass_through(benchmark: BenchmarkFixture, tmp_path: Path, mirror: str) -> None:
+    """Inside the engine, and through Python."""
     sessions = int(os.environ.get("SESSIONS", "300"))
     with (
-        MediaServer(tmp_path, SERVER_CPUS, mirror="echo") as server,
+        MediaServer(tmp_path, SERVER_CPUS, mirror=mirror) as server,
         Load(server.port, server.pid, LOAD_CPUS) as load,
     ):
         before_kib = with_first_sessions_kib(load, server)

@@ -1,7 +1,7 @@
 """The transceiver under measurement: `transceiver serve` with a backend that hands all sound back.
 
-Its environment says how: MIRROR=pcm decodes, brings PCM to Python and encodes it again; MIRROR=echo is
-the built-in pass-through. COMPLEXITY is the encoder's. At its end each PCM call writes one JSON line
+Its environment says how: MIRROR=pcm decodes, brings PCM to Python and encodes it again; MIRROR=frames
+brings the packets as they are to Python and back; MIRROR=echo is the built-in pass-through. COMPLEXITY is the encoder's. At its end each PCM call writes one JSON line
 with its counters to the file NUMBERS, with those after SETTLE_S of sound as `unsettled`.
 """
 
@@ -13,14 +13,14 @@ import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import transceiver.session
 import transceiver.worker
 from transceiver.backends.base import Backend, Event, Line, Sound, Tally
 from transceiver.backends.loopback import LoopbackBackend
 from transceiver.cli import main
-from transceiver.media import MediaConfig, MediaEngine, MediaSession
+from transceiver.media import Frame, MediaConfig, MediaEngine, MediaSession
 
 SETTLE_S = 3.0
 
@@ -80,6 +80,29 @@ class Reflection:
             file.write(json.dumps(numbers) + "\n")
 
 
+class FrameMirror:
+    """A backend in the client's codec that says what it hears, at once."""
+
+    name = "frames"
+    rate_hz = None
+    wants_frames: Literal[True] = True
+
+    def converse(
+        self, line: Line, sound: Sound, session: Event, updatable: Iterable[str] | None = None
+    ) -> FrameReflection:
+        """See Backend.converse."""
+        assert isinstance(sound, MediaSession)
+        return FrameReflection(sound)
+
+
+class FrameReflection(Reflection):
+    """One call's mirror of packets."""
+
+    def on_frames(self, frames: list[Frame]) -> None:
+        """The client's next packets go back."""
+        self._sound.write_frames(frame.payload for frame in frames)
+
+
 class CountingEngine(MediaEngine):
     """Leaves the engine's counters when it ends."""
 
@@ -91,7 +114,12 @@ class CountingEngine(MediaEngine):
 
 if __name__ == "__main__":
     vars(transceiver.worker)["MediaEngine"] = CountingEngine
-    backend: Backend = Mirror() if os.environ["MIRROR"] == "pcm" else LoopbackBackend()
+    mirrors: dict[str, Backend] = {
+        "pcm": Mirror(),
+        "frames": FrameMirror(),
+        "echo": LoopbackBackend(),
+    }
+    backend = mirrors[os.environ["MIRROR"]]
     vars(transceiver.worker)["_make_backends"] = lambda config, http: {backend.name: backend}
     vars(transceiver.session)["MediaConfig"] = functools.partial(
         MediaConfig, complexity=int(os.environ.get("COMPLEXITY", "0")), fec=False, live_ms=80

@@ -212,6 +212,7 @@ cdef extern from "media/socket.h" nogil:
     struct vr_socket_counts:
         uint64_t received
         uint64_t received_bytes
+        uint64_t messages
         uint64_t receive_errors
         uint64_t truncated
         uint64_t sent

@@ -215,6 +215,7 @@ cdef class Engine:
             "wakeups": c.wakeups,
             "sessions": c.sessions,
             "received": c.socket.received,
+            "messages": c.socket.messages,
             "receive_calls": c.socket.receive_calls,
             "receive_errors": c.socket.receive_errors,
             "truncated": c.socket.truncated,

@@ -1,36 +1,9 @@
-#include "session.h"
+#include "session_state.h"
 
-#include "ring.h"
-
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MS_NS ((uint64_t)1000000)
-
-struct vr_session {
-    struct vr_session_config config;
-    uint32_t clock_hz; /* of what we send */
-    struct vr_srtp *srtp_in, *srtp_out;
-    struct vr_receiver receiver;
-    struct vr_pacer *pacer;
-    struct vr_encoder *encoder;
-    struct vr_line line; /* of what came, once it is on its way back, or to the reader */
-    struct vr_reception reception;
-    struct vr_session_counts counts;
-    uint16_t sequence;
-    uint32_t last_timestamp; /* of our newest packet, and when it left */
-    uint64_t last_timestamp_ns;
-    uint64_t last_sent_ns, last_report_ns;
-
-    struct vr_frames frames;           /* FRAMES: what came */
-    struct vr_frame_pacer frame_pacer; /* FRAMES: what is to be sent */
-    struct vr_frames frame_tap; /* both sides, of what has no PCM; unless asked for, no room */
-    bool came;                  /* a frame, since the last tick */
-    struct vr_ring heard;       /* PCM mode only */
-    struct vr_ring tap;         /* both sides of each tick, interleaved; none unless asked for */
-    int16_t sides[2 * VR_BLOCK_MAX_SAMPLES];
-};
 
 static bool init_frames(struct vr_session *s) {
     const struct vr_session_config *c = &s->config;
@@ -391,69 +364,4 @@ int vr_session_shift_ms(const struct vr_session *s, uint64_t late_ns) {
 size_t vr_session_bye(struct vr_session *s, uint64_t now_ns,
                       uint8_t out[VR_RTCP_WRITE_BYTES + VR_SRTP_GROWTH_BYTES]) {
     return s->srtp_out == NULL ? 0 : report(s, now_ns, true, out);
-}
-
-/* --- the reader ------------------------------------------------------------------------------ */
-
-size_t vr_session_readable(const struct vr_session *s) {
-    return vr_ring_readable(&s->heard);
-}
-
-bool vr_session_is_readable(const struct vr_session *s, uint32_t least_ms) {
-    if (s->config.mode == VR_SESSION_FRAMES)
-        return vr_frames_waiting(&s->frames) != 0;
-    return vr_session_readable(s) * 1000 / s->config.receive.rate_hz >= least_ms;
-}
-
-size_t vr_session_read(struct vr_session *s, int16_t *pcm, size_t capacity) {
-    return vr_ring_read(&s->heard, pcm, capacity);
-}
-
-size_t vr_session_tap_readable(const struct vr_session *s) {
-    return vr_ring_readable(&s->tap);
-}
-
-size_t vr_session_read_tap(struct vr_session *s, int16_t *pcm, size_t capacity) {
-    return vr_ring_read(&s->tap, pcm, capacity / 2 * 2);
-}
-
-struct vr_frames *vr_session_frames(struct vr_session *s) {
-    return &s->frames;
-}
-
-struct vr_frames *vr_session_frame_tap(struct vr_session *s) {
-    return &s->frame_tap;
-}
-
-struct vr_frame_pacer *vr_session_frame_pacer(struct vr_session *s) {
-    return s->config.mode == VR_SESSION_FRAMES ? &s->frame_pacer : NULL;
-}
-
-struct vr_pacer *vr_session_pacer(struct vr_session *s) {
-    return s->pacer;
-}
-
-void vr_session_read_marks(const struct vr_session *s, struct vr_session_marks *out) {
-    *out = (struct vr_session_marks){
-        .first_in_ns = s->counts.first_in_ns,
-        .first_out_ns = s->counts.first_out_ns,
-    };
-}
-
-void vr_session_read_counts(const struct vr_session *session, struct vr_session_counts *out) {
-    struct vr_session *s = (struct vr_session *)session;
-    *out = s->counts;
-    out->blocks_lost = atomic_load_explicit(&s->heard.blocks_lost, memory_order_relaxed);
-    out->tap_blocks_lost = atomic_load_explicit(&s->tap.blocks_lost, memory_order_relaxed);
-    out->lost_in = vr_reception_lost(&s->reception);
-    out->jitter_in_units = s->reception.jitter_16 >> 4;
-    out->clock_hz_in = s->reception.clock_hz;
-    out->frames_lost = atomic_load_explicit(&s->frames.refused, memory_order_relaxed);
-    out->tap_frames_lost = atomic_load_explicit(&s->frame_tap.refused, memory_order_relaxed);
-    if (s->config.mode != VR_SESSION_PCM)
-        return;
-    out->receive = s->receiver.counts;
-    out->jitter = s->receiver.jitter.counts;
-    out->target_ns = s->receiver.jitter.target_ns;
-    vr_pacer_read_counts(s->pacer, &out->pacer);
 }

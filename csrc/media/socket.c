@@ -128,6 +128,7 @@ unsigned vr_socket_receive(struct vr_socket *s) {
     if (count < 0 && errno != EAGAIN && errno != EINTR)
         s->counts.receive_errors++;
     s->in_count = count > 0 ? (unsigned)count : 0;
+    s->counts.messages += s->in_count;
     s->in_next = 0;
     s->in_segment = 0;
     return s->in_count;

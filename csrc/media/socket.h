@@ -24,6 +24,7 @@ struct vr_received {
 
 struct vr_socket_counts {
     uint64_t received, received_bytes, receive_errors, truncated;
+    uint64_t messages; /* that these came in: trains where UDP_GRO put some together */
     uint64_t sent, sent_bytes, send_errors, send_full;
     uint64_t receive_calls, send_calls;
 };

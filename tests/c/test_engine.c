@@ -235,6 +235,10 @@ TEST(a_train_of_datagrams_is_taken_apart) { /* what a relay with UDP_SEGMENT sen
             echoed += got != 0 && !vr_rtp_is_rtcp(packet, got);
         }
         CHECK(echoed >= 9);
+        struct vr_engine_counts counts;
+        vr_engine_read_counts(b.engine, &counts);
+        CHECK_EQ(counts.socket.received, 11); /* with the check */
+        CHECK_EQ(counts.socket.messages, 2);  /* UDP_GRO leaves the train together */
     }
     free_client(&c);
     stop(&b);

@@ -10,8 +10,8 @@ import gc
 import json
 import weakref
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
 
 import pytest
 
@@ -22,8 +22,8 @@ from relay.wire.token import TokenCodec, TransceiverAddress
 from tests.support.offers import CHROMIUM, changed, split
 from transceiver.answer import Candidate
 from transceiver.auth import OPEN, Principal
-from transceiver.backends.base import Backend
-from transceiver.backends.loopback import LoopbackBackend
+from transceiver.backends.base import Backend, Event, FrameSound, Line, Sound
+from transceiver.backends.loopback import LoopbackBackend, LoopbackConversation
 from transceiver.board import Board
 from transceiver.callid import CallIds, Owner
 from transceiver.calls import ENDED_KEPT_S, Calls, Place
@@ -31,7 +31,7 @@ from transceiver.dtls import Dtls, Identity, Phase, Sctp
 from transceiver.entry import Entry
 from transceiver.errors import RequestError
 from transceiver.limits import Span
-from transceiver.media import EngineFullError, MediaConfig, MediaHandler, SrtpKeys
+from transceiver.media import EngineFullError, Frame, MediaConfig, MediaHandler, SrtpKeys
 from transceiver.metrics import board_names
 from transceiver.offer import Fingerprint, read_offer
 from transceiver.session import LAST_WORDS_S, Call, CallRequest, CallState
@@ -53,6 +53,23 @@ class FakeSession:
         self.keys: SrtpKeys | None = None
         self.first: tuple[float | None, float | None] = (None, None)
         self.open = True
+        self.written: list[bytes] = []
+
+    def write_frames(self, payloads: Iterable[bytes]) -> int:
+        self.written += payloads
+        return len(self.written)
+
+    def write(self, generation: int, pcm: bytes) -> int:
+        return 0
+
+    def played_ms(self, generation: int) -> float:
+        return 0
+
+    def queued_ms(self) -> float:
+        return 0
+
+    def flush(self) -> None:
+        self.written.clear()
 
     def send(self, datagram: bytes) -> bool:
         self.sent.append(datagram)
@@ -367,6 +384,38 @@ async def test_a_client_that_only_sends_gets_no_sound(
     config = world.engine.sessions[0].config
     assert (config.sends, config.echo, config.codec) == (sends, True, "opus")
     assert config.payload_types == {"opus": 111}
+
+
+class OpusSpeaker(LoopbackConversation):
+    """Says the client's packets again, two at a time."""
+
+    def __init__(self, line: Line, sound: Sound) -> None:
+        super().__init__(line, {}, None)
+        self._sound = sound
+
+    def on_frames(self, frames: list[Frame]) -> None:
+        assert isinstance(self._sound, FrameSound)
+        self._sound.write_frames(2 * [frame.payload for frame in frames])
+
+
+class OpusBackend(LoopbackBackend):
+    """A model that speaks Opus."""
+
+    wants_frames: Literal[True] = True
+
+    def converse(
+        self, line: Line, sound: Sound, session: Event, updatable: Iterable[str] | None = None
+    ) -> OpusSpeaker:
+        return OpusSpeaker(line, sound)
+
+
+async def test_a_backend_that_speaks_opus_gets_packets_as_they_are(world: World) -> None:
+    call = world.open(backend=OpusBackend())
+    media = world.engine.sessions[0]
+    assert (media.config.frames, media.config.echo) == (True, False)
+    call.on_frames([Frame(b"one", 0, 0, 960, 1.0, True), Frame(b"two", 1, 960, 960, 1.02, False)])
+    assert media.written == [b"one", b"two", b"one", b"two"]
+    world.open().on_frames([Frame(b"", 0, 0, 960, 1.0, True)])  # nobody is there for it
 
 
 async def test_the_first_sound_is_on_the_timeline(connected: Client) -> None:
