@@ -373,6 +373,18 @@ async def test_a_burst_of_large_events_waits_for_the_client_and_all_arrive_in_or
         assert (await stats(http, call))["state"] == "connected"
 
 
+async def test_events_of_two_hundred_kilobytes_pass_both_ways(
+    model: RealtimeServer, http: aiohttp.ClientSession
+) -> None:
+    async with raw_media_call(http) as call:
+        await model.connections[0].send("large", blob="x" * 200_000)
+        assert (await call.event("large"))["blob"] == "x" * 200_000
+        item = {"id": "big", "type": "message", "blob": "y" * 200_000}
+        call.send_event({"type": "conversation.item.create", "item": item})
+        await until(lambda: model.connections[0].of("conversation.item.create"))
+        assert model.connections[0].of("conversation.item.create")[0]["item"] == item
+
+
 async def test_logs_name_the_call_and_no_secret(
     server: Process, model: RealtimeServer, http: aiohttp.ClientSession
 ) -> None:

@@ -52,6 +52,12 @@ def test_both_sides_are_written_down_and_an_interruption_is_seen(page: Page, dem
     )
     assert "echo of" in page.inner_text(".turn.model.cut .turn-text")
     assert sent(page, "session.update") == []  # what nobody chose is the server's
+    wait_until(
+        page, "document.querySelector('.turn.you:last-child .turn-note')?.innerText === 'speaking'"
+    )
+    page.click("#talk")
+    wait_until(page, "document.body.dataset.state === 'ended'")
+    assert page.inner_text(".turn.you:last-child .turn-note") == "call ended"
 
 
 def test_the_loopback_has_no_turns_to_choose(page: Page, demo: Demo) -> None:

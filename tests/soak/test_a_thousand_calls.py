@@ -40,6 +40,7 @@ COUNTED_TYPES = (
     "Task",
     "Connection",
 )
+SPEECH = tone(4_000)
 OBJECT_GROWTH = 2_000
 MEMORY_GROWTH_BYTES = 8 * 1024 * 1024
 
@@ -78,7 +79,7 @@ async def census(pid: int, folder: Path) -> dict[str, int]:
 async def speak(connection: Connection) -> None:
     item = {"id": "item_1", "type": "message", "role": "assistant", "content": []}
     await connection.send("conversation.item.added", item=item)
-    await connection.say(tone(2_000))
+    await connection.say(SPEECH)
 
 
 async def one_call(http: aiohttp.ClientSession, number: int, model: RealtimeServer) -> None:
@@ -88,8 +89,14 @@ async def one_call(http: aiohttp.ClientSession, number: int, model: RealtimeServ
         async with asyncio.timeout(20):
             await call.first_loud.wait()
         call.send_event({"type": "output_audio_buffer.clear"})
-        await call.event("output_audio_buffer.cleared")
+        await over(call)
         await end(http, call, number)
+
+
+async def over(call: RawMediaCall) -> None:
+    """The sound was cut or, on a machine that was slow to say so, heard to its end."""
+    ends = {"output_audio_buffer.cleared", "output_audio_buffer.stopped"}
+    await until(lambda: any(event["type"] in ends for event in call.events))
 
 
 async def end(http: aiohttp.ClientSession, call: RawMediaCall, number: int) -> None:

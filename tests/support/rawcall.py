@@ -37,6 +37,7 @@ class RawCall(asyncio.DatagramProtocol):
         self.events: list[dict[str, Any]] = []
         self.heard = asyncio.Event()
         self.location = ""
+        self._max_message_bytes = int(_field(answer, "a=max-message-size:"))
         self._ufrag = _field(answer, "a=ice-ufrag:")
         self._pwd = _field(answer, "a=ice-pwd:").encode()
         fingerprint = Fingerprint("sha-256", _field(answer, "a=fingerprint:sha-256 "))
@@ -83,7 +84,7 @@ class RawCall(asyncio.DatagramProtocol):
                     on_end=lambda reason: None,
                 )
                 self._sctp.negotiate_channel()
-                self._sctp.begin(5_000, 65_536)
+                self._sctp.begin(5_000, self._max_message_bytes)
 
     def send_event(self, event: dict[str, Any]) -> None:
         """Sends one event to the server."""

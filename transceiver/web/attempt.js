@@ -200,6 +200,7 @@ export class Attempt {
     this.#taps.out?.close();
     this.#taps.back?.close();
     this.#views.silence();
+    this.conversation.end();
     this.#views.floor(null);
     this.#page.over(this);
   }

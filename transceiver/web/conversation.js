@@ -14,6 +14,7 @@ export class Conversation {
   #onTurn;
   #onFloor;
   #speechStartMs = null;
+  #open = null; // the user's turn that has not ended
   floor = null;
 
   constructor(onTurn, onFloor) {
@@ -36,15 +37,23 @@ export class Conversation {
     this.#setFloor(holding ? "you" : "thinking");
   }
 
+  /** The call is over, and with it what was being said. */
+  end() {
+    if (this.#open !== null) this.#change(this.#open, "you", { note: "call ended" });
+    this.#open = null;
+  }
+
   #handlers = {
     "session.created": () => this.#setFloor("listening"),
     "input_audio_buffer.speech_started": ({ item_id, audio_start_ms }) => {
       this.#speechStartMs = audio_start_ms ?? null;
+      this.#open = item_id;
       this.#change(item_id, "you", { note: "speaking" });
       this.#setFloor("you");
     },
     "input_audio_buffer.speech_stopped": ({ item_id, audio_end_ms }) => {
       const lasted = this.#speechStartMs === null || audio_end_ms === undefined ? null : audio_end_ms - this.#speechStartMs;
+      this.#open = null;
       this.#change(item_id, "you", { note: lasted === null ? "" : `${seconds(lasted)}` });
       this.#setFloor("thinking");
     },

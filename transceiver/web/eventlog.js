@@ -33,7 +33,7 @@ export class EventLog {
     const entry = document.createElement("li");
     entry.className = `entry ${direction}`;
     entry.dataset.type = title;
-    const head = [span("entry-time", `${milliseconds(ms)} ms`), arrow(direction), span("entry-type", title)];
+    const head = [span("entry-time", `${milliseconds(ms)} ms`), arrow(direction), typeName(title)];
     if (body === null) {
       entry.append(...head);
     } else {
@@ -67,6 +67,13 @@ function arrow(direction) {
   const node = span("entry-arrow", sign);
   node.setAttribute("role", "img");
   node.setAttribute("aria-label", name);
+  return node;
+}
+
+/** A type that is too long for its line breaks where its words do. */
+function typeName(title) {
+  const node = span("entry-type", "");
+  for (const word of title.split(/(?<=[._])/)) node.append(word, document.createElement("wbr"));
   return node;
 }
 

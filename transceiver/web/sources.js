@@ -74,7 +74,8 @@ export function openTone(audio) {
 
 const NOTES_HZ = [392, 523.25, 659.25, 587.33, 440, 523.25];
 const NOTE_S = 0.32;
-const REST_S = 0.68;
+/** Longer than the pause that ends a turn: most of an echo that waits for it is heard before the melody cuts in. */
+const REST_S = 1.88;
 
 function melody(sampleRate) {
   const noteSamples = Math.round(NOTE_S * sampleRate);
