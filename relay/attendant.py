@@ -14,6 +14,7 @@ from relay.estate import Estate
 from relay.events import Events
 from relay.log import Logger
 from relay.status import StatusPage
+from relay.wire.fleet import draw_announcer
 
 BACKOFF_S = 2.0
 
@@ -29,6 +30,7 @@ class ControlKeeper:
         log_config: LogConfig,
         log: Logger,
         cache: CacheLink | None,
+        ingress_name: str | None,
         events: Events,
         routes: Mapping[int, Sequence[HostPort]],
     ) -> None:
@@ -38,6 +40,8 @@ class ControlKeeper:
         self._log_config = log_config
         self._log = log
         self._cache = cache
+        self._ingress_name = ingress_name
+        self._announcer = draw_announcer()
         self._events = events
         self._routes = routes
         self._child: Child | None = None
@@ -99,6 +103,9 @@ class ControlKeeper:
                 for cluster, route in self._routes.items()
                 for address in route
             ],
+            "announce": cache
+            and self._ingress_name
+            and {"url": cache.url, "name": self._ingress_name, "announcer": self._announcer},
             "log_level": self._log_config.level,
             "log_format": self._log_config.format,
         }

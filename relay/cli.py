@@ -255,6 +255,12 @@ def keygen(key_id: int) -> None:
     metavar="URL",
 )
 @option(
+    "--ingress-name",
+    "The name that transceivers have for this relay's address (their --ingress): announced in Redis, "
+    "so that nobody is sent to a relay that drains or is gone.",
+    metavar="NAME",
+)
+@option(
     "--admin",
     "HTTP for /healthz, /readyz and /metrics.",
     metavar="HOST:PORT",
@@ -314,6 +320,7 @@ def _serve_config(
     drain_timeout: float,
     drain_min_flows: int,
     redis: str | None,
+    ingress_name: str | None,
     admin: str,
     run_dir: str | None,
     takeover: bool,
@@ -329,6 +336,7 @@ def _serve_config(
     tuning.check_steering("--steer", steer, pins)
     limits = config.parse_limits("--limit", limit, config.LIMITS)
     lookups = limits.pop(config.CACHE_LIMIT, config.LIMITS[config.CACHE_LIMIT])
+    url = config.parse_redis("--redis", redis)
     return config.ServeConfig(
         listen=tuple(addresses.parse_listen("--listen", text) for text in listen),
         workers=count,
@@ -351,7 +359,8 @@ def _serve_config(
         receive_buffer_bytes=receive_buffer,
         drain_timeout_s=drain_timeout,
         drain_min_flows=drain_min_flows,
-        redis=config.parse_redis("--redis", redis),
+        redis=url,
+        ingress_name=config.parse_ingress_name("--ingress-name", ingress_name, url),
         admin=addresses.parse_endpoint("--admin", admin),
         takeover=takeover,
         run_dir=Path(run_dir) if run_dir else config.default_run_dir(),

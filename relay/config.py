@@ -23,6 +23,7 @@ from relay.errors import ConfigError
 from relay.log import LogFormat
 from relay.tuning import SteerMode
 from relay.wire.files import read_small_file
+from relay.wire.fleet import NAME
 from relay.wire.keyring import Keyring, KeyringError
 
 MAX_WORKERS = 128
@@ -59,6 +60,8 @@ class ServeConfig:
     """Draining ends early once fewer established flows are left."""
     redis: str | None = field(repr=False)
     """The flow cache's URL, which may hold a password."""
+    ingress_name: str | None
+    """The ingress that this relay announces to the fleet in Redis; None: none."""
     admin: HostPort
     run_dir: Path
     takeover: bool
@@ -172,6 +175,17 @@ def parse_redis(option: str, url: str | None) -> str | None:
     except ValueError as error:
         raise ConfigError(option, "URL", str(error)) from None
     return url.strip()
+
+
+def parse_ingress_name(option: str, name: str | None, redis: str | None) -> str | None:
+    """The name of an ingress, as transceivers have it in --ingress; it is announced in Redis."""
+    if name is None:
+        return None
+    if not NAME.fullmatch(name):
+        raise ConfigError(option, name, "expected up to 64 letters, digits, `.`, `_` and `-`")
+    if redis is None:
+        raise ConfigError(option, name, "needs --redis, where it is announced")
+    return name
 
 
 def default_run_dir(environ: Mapping[str, str] = os.environ) -> Path:

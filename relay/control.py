@@ -19,10 +19,10 @@ from relay.admin import AdminServer
 from relay.log import configure, get_logger
 from relay.metrics import Health, registry
 from relay.route_health import RouteAddress, RouteHealth, RouteWatch
-from relay.status import StatusPage
+from relay.status import State, StatusPage
 
 if TYPE_CHECKING:
-    from relay.cache import FlowCache
+    from relay.cache import FlowCache, Operation
 
 NICE = 19
 
@@ -40,13 +40,35 @@ def main(description_fd: int) -> None:
     )
     RouteWatch(routes, get_logger()).start()
     cache = start_cache(about["cache"], about["slots"]) if about["cache"] else None
+    announced = start_announcer(about["announce"], health) if about["announce"] else None
     admin = AdminServer(
-        socket.socket(fileno=about["admin"]), health, registry(health, routes, cache), get_logger()
+        socket.socket(fileno=about["admin"]),
+        health,
+        registry(health, routes, cache, announced),
+        get_logger(),
     )
     threading.Thread(target=admin.serve_forever, name="admin", daemon=True).start()
     while channel.receive(about["control"]) is not None:
         pass
     sys.exit(0)
+
+
+def start_announcer(about: dict[str, Any], health: Health) -> Operation:
+    """The announcements of this relay's ingress, on a thread of their own, and how they fare."""
+    from relay.announcer import ANNOUNCE_LIMIT_S, Announcer
+    from relay.cache import Operation
+    from relay.redis_store import RedisStore
+    from relay.wire.fleet import FleetState
+
+    def state() -> FleetState | None:
+        if health.not_ready() is None:
+            return FleetState.SERVING
+        return None if health.status.state is State.STARTING else FleetState.DRAINING
+
+    operation = Operation("announce", get_logger())
+    store = RedisStore(about["url"], ANNOUNCE_LIMIT_S)
+    Announcer(about["name"], about["announcer"], store, state, operation).start()
+    return operation
 
 
 def start_cache(about: dict[str, Any], slots: int) -> FlowCache:

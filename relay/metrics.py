@@ -21,7 +21,7 @@ from relay.status import State, StatusPage
 
 if TYPE_CHECKING:
     from relay._dataplane import Counters, SideCounters
-    from relay.cache import FlowCache
+    from relay.cache import FlowCache, Operation
     from relay.route_health import RouteHealth
 
 SIDES = ("public", "internal", "backbone")
@@ -104,10 +104,11 @@ class RelayCollector(Collector):
 
 
 class CacheCollector(Collector):
-    """The flow cache's counters, which live in this process."""
+    """The counters of the flow cache, and of announcements to the fleet, which live in this process."""
 
-    def __init__(self, cache: FlowCache) -> None:
+    def __init__(self, cache: FlowCache, announced: Operation | None) -> None:
         self._cache = cache
+        self._operations = [cache.lookup, cache.write, *([announced] if announced else [])]
 
     def collect(self) -> Iterator[Metric]:
         """Families named relay_cache_…."""
@@ -118,7 +119,7 @@ class CacheCollector(Collector):
         errors = CounterMetricFamily(
             "relay_cache_errors", "Attempts that failed", labels=["operation", "reason"]
         )
-        for operation in (cache.lookup, cache.write):
+        for operation in self._operations:
             up.add_metric([operation.name], float(operation.trouble is None))
             for reason, count in operation.errors.items():
                 errors.add_metric([operation.name, reason], count)
@@ -157,14 +158,17 @@ class RouteCollector(Collector):
 
 
 def registry(
-    health: Health, routes: RouteHealth, cache: FlowCache | None = None
+    health: Health,
+    routes: RouteHealth,
+    cache: FlowCache | None = None,
+    announced: Operation | None = None,
 ) -> CollectorRegistry:
     """A registry with the relay's collectors alone."""
     result = CollectorRegistry()
     result.register(RelayCollector(health))
     result.register(RouteCollector(routes))
     if cache is not None:
-        result.register(CacheCollector(cache))
+        result.register(CacheCollector(cache, announced))
     return result
 
 

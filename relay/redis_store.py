@@ -102,6 +102,13 @@ class RedisStore:
             if isinstance(result, Exception):
                 raise self._failed(result) from None
 
+    def announce(self, key: bytes, field: bytes, value: bytes) -> None:
+        """Write a field of a hash. Raises StoreError."""
+        try:
+            self._redis.hset(key, field, value)
+        except (RedisError, OSError) as error:
+            raise self._failed(error) from None
+
     def _failed(self, error: Exception) -> StoreError:
         self._redis.connection_pool.disconnect()
         detail = " ".join(str(error).split())

@@ -76,6 +76,7 @@ class Supervisor:
             log_config,
             log,
             cache,
+            config.ingress_name,
             self._events,
             config.cluster_routes,
         )

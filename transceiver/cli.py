@@ -31,6 +31,7 @@ _REPEATABLE = (
     "ingress",
     "cluster_peer",
     "trusted_proxy",
+    "redis",
     "allow_relay",
     "ipv6_prefix",
     "backend",
@@ -244,6 +245,13 @@ def _load_file(context: click.Context, _parameter: click.Parameter, value: str |
     help="The address other hosts reach --peer at; required with a wildcard.",
 )
 @click.option(
+    "--redis",
+    multiple=True,
+    metavar="URL",
+    help="Where relays with --ingress-name and other clusters say that they are well, and this one does; better in a "
+    "file or in the environment than here.",
+)
+@click.option(
     "--max-call-seconds",
     type=Number(0, min_open=True),
     metavar="S",
@@ -311,6 +319,7 @@ def serve(
     auth_secret: str | None,
     peer: str | None,
     peer_advertise: str | None,
+    redis: Sequence[str],
     max_call_seconds: float | None,
     idle_seconds: float | None,
     max_sessions: int,
@@ -373,6 +382,7 @@ def serve(
         ),
         api_keys=keys,
         auth_secret=secret,
+        redis=config.read_redis(redis),
         peer=peer_at,
         peer_advertise=peer_address,
         is_open=not guarded or insecure_open,

@@ -12,8 +12,10 @@ import os
 import re
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import redis
 
 from relay.wire.address import Endpoint
 from relay.wire.keyring import Keyring, KeyringError, generate_line
@@ -64,6 +66,8 @@ class TransceiverConfig:
     backends: BackendOptions
     api_keys: tuple[ApiKey, ...]
     auth_secret: bytes | None
+    redis: tuple[str, ...] = field(repr=False)
+    """Where the fleet is told of this pool, and tells of itself; URLs, which may hold passwords."""
     peer: Endpoint | None
     """Where process 0 takes other hosts' requests; process i adds i to the port, unless it is 0."""
     peer_advertise: IpAddress | None
@@ -182,6 +186,21 @@ def read_peer(
     if address.is_unspecified:
         raise ConfigError(f"--peer-advertise: {advertise!r} is nowhere")
     return at, address
+
+
+def read_redis(urls: Iterable[str]) -> tuple[str, ...]:
+    """Redis URLs, without the line end that files and secrets have; an error repeats none of it."""
+    read = tuple(url.strip() for url in urls)
+    for url in read:
+        try:
+            if not url.isprintable():
+                raise ValueError
+            redis.ConnectionPool.from_url(url)
+        except ValueError:
+            raise ConfigError(
+                "--redis: not redis://[USER:PASSWORD@]HOST[:PORT][/DB] or rediss://…"
+            ) from None
+    return read
 
 
 def check_exposure(http: Endpoint, *, guarded: bool, insecure_open: bool) -> None:

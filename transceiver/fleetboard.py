@@ -20,19 +20,27 @@ OUTCOMES = ("answered", "limited", "refused", "full", "failed")
 
 
 class FleetBoard:
-    """Make it before forking. `rows` is the number of processes."""
+    """Make it before forking. `rows` is the number of processes; the watch (fleet.py) has one more."""
 
     def __init__(
-        self, rows: int, ingresses: Sequence[str], other_clusters: Sequence[int] = ()
+        self,
+        rows: int,
+        ingresses: Sequence[str],
+        other_clusters: Sequence[int] = (),
+        *,
+        has_watch: bool = False,
     ) -> None:
+        self._has_watch = has_watch
         self._ingresses = tuple(ingresses)
         self._clusters = tuple(other_clusters)
+        self._watch_row = rows
         self._board = Board(
-            rows,
+            rows + 1,
             [
                 *(f"source.{source}" for source in (*SOURCES, EXPLICIT)),
                 *(f"advertised.{name}" for name in ingresses),
                 *(f"ingress.{name}" for name in ingresses),
+                "redis_up",
                 *(f"cluster.{cluster}" for cluster in other_clusters),
                 *(f"passed_over_until_ms.{cluster}" for cluster in other_clusters),
                 *(f"handed.{cluster}.{out}" for cluster in other_clusters for out in OUTCOMES),
@@ -63,6 +71,16 @@ class FleetBoard:
                 for row in range(self._board.rows)
             )
         )
+
+    def watched(
+        self, ingresses: frozenset[str], clusters: frozenset[str], *, redis_up: bool
+    ) -> None:
+        """What the watch knows: those that are not to be chosen, and whether all Redis answer."""
+        for name in self._ingresses:
+            self._board.set(self._watch_row, f"ingress.{name}", name in ingresses)
+        for cluster in self._clusters:
+            self._board.set(self._watch_row, f"cluster.{cluster}", str(cluster) in clusters)
+        self._board.set(self._watch_row, "redis_up", redis_up)
 
     def handed(self, row: int, cluster: int, outcome: str) -> None:
         """An offer was handed to a cluster, with one of OUTCOMES."""
@@ -95,6 +113,12 @@ class FleetBoard:
         yield advertised
         yield healthy
         yield from self._collect_clusters()
+        if self._has_watch:
+            yield GaugeMetricFamily(
+                "transceiver_fleet_redis_up",
+                "1 while every Redis that tells of the fleet answers.",
+                value=self._board.get(self._watch_row, "redis_up"),
+            )
 
     def _collect_clusters(self) -> Iterator[Metric]:
         handovers = CounterMetricFamily(

@@ -35,6 +35,7 @@ from .callid import KEY_BYTES, NOWHERE, derive_key
 from .config import TransceiverConfig
 from .dtls import Identity
 from .errors import BindError
+from .fleet import WatchParts, run_watch
 from .fleetboard import FleetBoard
 from .limits import KeyLimits
 from .log import get_logger
@@ -50,6 +51,7 @@ LONGEST_PAUSE_S = 5.0
 GOOD_LIFE_S = 60.0
 POLL_S = 0.02
 WAKE_S = 0.5
+WATCH_PAUSE_S = 1.0
 END_GRACE_S = 8.0
 FAILED_STARTS_MAX = 5
 MAX_RUN_DIR_BYTES = 90  # sun_path has 108 (unix(7))
@@ -83,7 +85,10 @@ class Pool:
             config.workers,
             [item.name for item in config.ingresses],
             [cluster.id for cluster in config.other_clusters],
+            has_watch=bool(config.redis),
         )
+        self._watch_pid = 0
+        self._watch_due_s = 0.0
         self._announced = False
         self._failed_starts = 0
 
@@ -166,6 +171,7 @@ class Pool:
             self._fork(process)
         while True:
             self._restart_due()
+            self._keep_watch()
             self._kill_hung()
             if not self._announced and self._all_serving():
                 self._announced = True
@@ -219,7 +225,7 @@ class Pool:
                 os._exit(status)
         slot.pid, slot.started_s = pid, time.monotonic()
 
-    def _close_peers_of_others(self, slot: _Slot) -> None:
+    def _close_peers_of_others(self, slot: _Slot | None) -> None:
         """A port nobody accepts on must refuse, so that its calls are known to be gone."""
         for other in self._slots:
             if other is not slot and other.peer is not None:
@@ -238,6 +244,10 @@ class Pool:
                 return
             if pid == 0:
                 return
+            if pid == self._watch_pid:
+                self._watch_pid = 0
+                self._watch_due_s = time.monotonic() + WATCH_PAUSE_S
+                self._log.error("watch_ended", restart_in_s=WATCH_PAUSE_S)
             for process, slot in enumerate(self._slots):
                 if slot.pid == pid:
                     self._bury(process, slot, status, replace=replace)
@@ -273,6 +283,29 @@ class Pool:
             if slot.pid == 0 and now_s >= slot.due_s:
                 self._board.add(process, "restarts")
                 self._fork(process)
+
+    def _keep_watch(self) -> None:
+        """A watch (fleet.py), where there is a Redis to watch."""
+        config = self._config
+        if not config.redis or self._watch_pid or time.monotonic() < self._watch_due_s:
+            return
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.close(self._life[1])
+                self._close_peers_of_others(None)
+                signal.set_wakeup_fd(-1)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+                parts = WatchParts(
+                    config.redis, config.cluster_id, config.max_sessions, self._board, self._fleet
+                )
+                run_watch(parts, self._life[0])
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stderr.flush()
+                os._exit(1)
+        self._watch_pid = pid
 
     def _kill_hung(self) -> None:
         for process, still_s in self._watchdog.hung(time.monotonic()).items():

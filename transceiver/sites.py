@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from relay.wire.address import Endpoint
+from relay.wire.fleet import NAME
 
 from .answer import Candidate
 from .errors import ConfigError
@@ -73,7 +74,7 @@ def read_endpoint(option: str, text: str) -> Endpoint:
 def read_ingress(text: str) -> Ingress:
     """NAME=HOST:PORT[,HOST:PORT][@LAT,LON[,WEIGHT]]."""
     name, equals, rest = text.partition("=")
-    if not equals or not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name):
+    if not equals or not NAME.fullmatch(name):
         raise ConfigError(
             f"--ingress: {text!r} must be NAME=HOST:PORT[,HOST:PORT][@LAT,LON[,WEIGHT]]"
         )
