@@ -1,4 +1,4 @@
-/* engine_state.h: what the parts of the engine share; for engine*.c and its fuzz target, nobody else.
+/* engine_state.h: what the parts of the engine share; for engine*.c and its tests, nobody else.
  *
  * 1. engine.c makes the engine and runs its thread; engine_commands.c is the way from the controller to it,
  *    engine_events.c the way back; engine_datagrams.c takes what comes, engine_clock.c sends what is due.

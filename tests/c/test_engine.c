@@ -5,6 +5,7 @@
 #endif
 #include "../../csrc/media/engine.h"
 
+#include "../../csrc/media/engine_state.h"
 #include "../../csrc/media/hmac.h"
 #include "../../csrc/wire/bytes.h"
 #include "../../csrc/wire/crc32.h"
@@ -305,6 +306,42 @@ TEST(sessions_come_and_go_while_others_talk) {
     CHECK(echoed + 10 >= sent);
     free_client(&c);
     stop(&b);
+}
+
+/* Without its thread, in simulated time: wherever its session has joined, its tick goes to where the client's
+ * sound is due, 25 ms after each packet. */
+TEST(a_tick_moves_to_where_sound_is_due) {
+    for (uint64_t phase_ms = 0; phase_ms < 20; phase_ms += 6) {
+        struct bench b = {.fd = bound_socket(&b.at)};
+        struct vr_engine_config config = {.fd = b.fd, .max_sessions = 1, .wake_ms = 20};
+        struct vr_engine *e = b.engine = vr_engine_new(&config);
+        struct client c = make_client(&b, 5000);
+        open_session(&b, 0, VR_SESSION_PCM);
+        vr_engine_serve_commands(e, vr_engine_now_ns());
+        uint64_t began_ms = vr_engine_now_ns() / VR_MS_NS;
+        for (uint64_t ms = began_ms; ms < began_ms + 3000; ms++) {
+            uint32_t cursor = 0, session;
+            if (ms % 20 == phase_ms) {
+                uint8_t packet[300], none[VR_SESSION_PACKET_BYTES];
+                size_t none_bytes, bytes = make_rtp(&c, packet);
+                CHECK_EQ(vr_session_packet(e->seats[0].media, packet, bytes, ms * VR_MS_NS, none,
+                                           &none_bytes),
+                         VR_SESSION_OK);
+            }
+            while (vr_wheel_take(&e->wheel, ms, &cursor, &session)) {
+                uint64_t late_ns = ms % 7 * VR_MS_NS; /* a busy thread does not mislead it */
+                int shift_ms = vr_engine_tick(e, 0, ms * VR_MS_NS, ms * VR_MS_NS + late_ns);
+                vr_wheel_again(&e->wheel, 0, ms, shift_ms);
+            }
+        }
+        struct vr_session_counts counts;
+        vr_session_read_counts(e->seats[0].media, &counts);
+        CHECK_EQ(counts.target_ns, 25 * VR_MS_NS);
+        CHECK((e->wheel.due_ms[0] + 40 - phase_ms - 25) % 20 <= 2);
+        free_client(&c);
+        vr_engine_free(e);
+        close(b.fd);
+    }
 }
 
 /* More ends than the queues hold, and nobody who fetches them: each is told in the end, once. */
