@@ -144,6 +144,9 @@ Call with the values of relay or transceiver. */}}
 {{- if gt (len (compact (list .url .existingSecret (.bundled.enabled | ternary "bundled" "")))) 1 -}}
 {{- fail "redis: one of url, existingSecret and bundled.enabled, not several" -}}
 {{- end -}}
+{{- if and (ne .fleetKey "url") (not .existingSecret) -}}
+{{- fail "redis.fleetKey needs redis.existingSecret: the chart's own Secret has the key url alone" -}}
+{{- end -}}
 {{- end -}}
 {{- if and .Values.transceiver.ingress.enabled (not .Values.transceiver.ingress.host) -}}
 {{- fail "transceiver.ingress.enabled needs transceiver.ingress.host" -}}

@@ -189,6 +189,10 @@ REFUSED: dict[str, tuple[Values, str]] = {
         {**PUBLIC, "redis": {"url": "redis://r", "bundled": {"enabled": True}}},
         "redis: one of",
     ),
+    "other regions' caches in a Secret of the chart": (
+        {**PUBLIC, "redis": {"url": "redis://r", "fleetKey": "all"}},
+        "redis.fleetKey needs",
+    ),
     "IPv6 without prefixes": ({**PUBLIC, "network": {"ipFamily": "IPv6"}}, "ipv6Prefixes"),
     "an Ingress for nobody": (
         {**PUBLIC, "transceiver": {"ingress": {"enabled": True}}},

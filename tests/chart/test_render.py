@@ -288,6 +288,36 @@ def test_the_backbone_is_open_to_other_clusters_relays_only(rendered: Rendered) 
     assert service["spec"]["loadBalancerSourceRanges"] == ["10.101.0.0/20"]
 
 
+def test_redis_tells_transceivers_which_relays_are_well(rendered: Rendered) -> None:
+    for case, key in (("frankfurt", "all"), ("bundled-redis-on-host", "url")):
+        relay, transceiver = (pod_of(rendered(case), name) for name in ("relay", "transceiver"))
+        assert (
+            flag(relay, "--ingress-name") == all_of(transceiver, "--ingress")[0].partition("=")[0]
+        )
+        (told,) = (
+            variable["valueFrom"]["secretKeyRef"]
+            for variable in transceiver["spec"]["containers"][0]["env"]
+            if variable["name"] == "TRANSCEIVER_REDIS"
+        )
+        (cached,) = (
+            variable["valueFrom"]["secretKeyRef"]
+            for variable in relay["spec"]["containers"][0]["env"]
+            if variable["name"] == "RELAY_REDIS"
+        )
+        assert (told["name"], told["key"], cached["key"]) == (cached["name"], key, "url")
+    (policy,) = (
+        one
+        for one in of_kind(rendered("bundled-redis-on-host"), "NetworkPolicy")
+        if one["metadata"]["name"].endswith("-redis")
+    )
+    admitted = policy["spec"]["ingress"][0]["from"]
+    assert any(
+        selects(peer["podSelector"]["matchLabels"], transceiver)
+        for peer in admitted
+        if "podSelector" in peer
+    )
+
+
 def test_the_two_clusters_of_the_examples_find_each_other(rendered: Rendered) -> None:
     found = {}
     for case in ("frankfurt", "oregon"):

@@ -41,7 +41,7 @@ def client(world: World) -> Host:
     return world.client(world.frankfurt)
 
 
-def test_the_near_entry_is_the_quicker_and_steadier_way(world: World, client: Host) -> None:
+def test_the_near_entry_is_the_quicker_way(world: World, client: Host) -> None:
     far = world.client(world.oregon, DIRECT)
     with ThreadPoolExecutor() as threads:
         through = threads.submit(measure, world.transceiver, client, world.frankfurt.public, TALK_S)
@@ -51,7 +51,6 @@ def test_the_near_entry_is_the_quicker_and_steadier_way(world: World, client: Ho
         assert min(figures.round_trips_s) > 2 * delay_ms / 1000, "the links are what they say"
     assert near.sent > 20
     assert median(near.round_trips_s) < median(direct.round_trips_s)
-    assert near.jitter_s < direct.jitter_s
 
 
 @pytest.mark.parametrize("story", STORIES)

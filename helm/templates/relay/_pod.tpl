@@ -85,6 +85,9 @@ spec:
         {{- end }}
         {{- end }}
         {{- end }}
+        {{- if include "voice.hasRedis" . }}
+        - --ingress-name={{ $relay.ingressName }}
+        {{- end }}
         {{- range $id, $addresses := $relay.clusterRoutes }}
         - --cluster-route={{ $id }}={{ join "," $addresses }}
         {{- end }}
