@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+
 import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+
+@pytest.fixture(autouse=True)
+def load(benchmark: BenchmarkFixture) -> Iterator[None]:
+    """Records the machine's load at the end of each case: neighbours cost caches, also where only CPU
+    time counts.
+    """
+    yield
+    if benchmark.extra_info:
+        benchmark.extra_info["load"] = round(os.getloadavg()[0], 1)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

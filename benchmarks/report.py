@@ -110,7 +110,6 @@ def machine() -> dict[str, Any]:
         "cpus": len(os.sched_getaffinity(0)),
         "kernel": platform.release().split("-")[0],
         "irq_time_accounting": kernel_option("CONFIG_IRQ_TIME_ACCOUNTING"),
-        "load": " ".join(f"{load:.1f}" for load in os.getloadavg()),
         "python": platform.python_version(),
         "compiler": compiler.splitlines()[0] if compiler else "unknown",
     }
