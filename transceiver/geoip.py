@@ -20,6 +20,8 @@ Finder = Callable[[IpAddress], Place | None]
 
 def open_geoip(option: str, path: Path) -> Finder:
     """Finds an address's place. Raises ConfigError for a file that is none."""
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"{option}: {path} is no file")
     try:
         reader = maxminddb.open_database(path)
         reader.get("192.0.2.1")

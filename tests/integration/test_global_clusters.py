@@ -1,11 +1,12 @@
 """Which cluster owns a call: offers handed over between real pools, and requests for calls elsewhere.
 
-Cluster 1 is in Frankfurt, 2 in Tokyo, 3 in Sydney and gone, 4 in Chile and never answers. Cluster 2
+Cluster 1 is in Frankfurt, 2 in Tokyo and serves HTTPS, 3 in Sydney and gone, 4 in Chile and never answers. Cluster 2
 believes the opposite of its own place and of cluster 1's: if it handed anything on, it would come back.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 import time
 from collections.abc import Iterator, Mapping
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 import aiohttp
 import pytest
 
+from relay.certificate import write_self_signed
 from relay.wire.keyring import Keyring, generate_line
 from relay.wire.token import TokenCodec
 from tests.integration.test_transceiver_calls import metrics_of, stats_of
@@ -60,29 +62,38 @@ def world(module_processes: Processes) -> Iterator[World]:
         directory / "places.mmdb",
         {"127.0.0.1/32": {"location": {"latitude": 35.0, "longitude": 139.0}}},
     )
+    certificate, key = directory / "cert.pem", directory / "key.pem"
+    write_self_signed(certificate, key, ipaddress.ip_address("127.0.0.1"))
     ports = [free_port() for _ in range(3)]
     with socket.create_server(("127.0.0.1", 0)) as silent:
         gone, deaf = ports[2], silent.getsockname()[1]
         first = serve(
             module_processes, directory, 1, ports[0], FRANKFURT, "--max-sessions=3",
-            f"--cluster-peer=2=http://127.0.0.1:{ports[1]}@{TOKYO}",
+            f"--cluster-peer=2=https://127.0.0.1:{ports[1]}@{TOKYO}",
             f"--cluster-peer=3=http://127.0.0.1:{gone}@{SYDNEY}",
             f"--cluster-peer=4=http://127.0.0.1:{deaf}@{CHILE}",
-            f"--geoip={directory / 'places.mmdb'}",
+            f"--geoip={directory / 'places.mmdb'}", env={"SSL_CERT_FILE": str(certificate)},
         )  # fmt: skip
         second = serve(
             module_processes, directory, 2, ports[1], FRANKFURT, "--max-sessions=2",
             f"--cluster-peer=1=http://127.0.0.1:{ports[0]}@{TOKYO}",
+            f"--tls-cert={certificate}", f"--tls-key={key}",
         )  # fmt: skip
         first.listening("http")
         second.listening("http")
-        origins = [f"http://127.0.0.1:{port}" for port in ports]
         keyring = Keyring.load(directory / "keyring")
-        yield World(first, second, origins[0], origins[1], keyring)
+        origins = f"http://127.0.0.1:{ports[0]}", f"https://127.0.0.1:{ports[1]}"
+        yield World(first, second, *origins, keyring)
 
 
 def serve(
-    processes: Processes, directory: Path, cluster: int, port: int, place: str, *arguments: str
+    processes: Processes,
+    directory: Path,
+    cluster: int,
+    port: int,
+    place: str,
+    *arguments: str,
+    env: dict[str, str] | None = None,
 ) -> Process:
     return processes.transceiver(
         "serve", "--backend=loopback", f"--http=127.0.0.1:{port}", "--media=127.0.0.1:0",
@@ -90,7 +101,7 @@ def serve(
         f"--auth-secret={directory / 'secret'}", f"--api-keys={directory / 'keys'}",
         f"--keyring={directory / 'keyring'}", f"--trusted-proxy={PROXY}",
         "--ingress=west=192.0.2.1:3478@50,8", "--ingress=east=192.0.2.2:3478@35,139",
-        "--log-format=json", "--drain-timeout=0", *arguments,
+        "--log-format=json", "--drain-timeout=0", *arguments, env=env,
     )  # fmt: skip
 
 
@@ -102,7 +113,7 @@ def at(place: str) -> dict[str, str]:
 def client(base: str, bearer: str = ANN, **headers: str) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
         base,
-        connector=aiohttp.TCPConnector(local_addr=(PROXY, 0)),
+        connector=aiohttp.TCPConnector(local_addr=(PROXY, 0), ssl=False),
         headers={"Authorization": f"Bearer {bearer}", **headers},
     )
 
