@@ -34,7 +34,7 @@ from .board import Board, Serving
 from .callid import KEY_BYTES, NOWHERE, derive_key
 from .config import TransceiverConfig
 from .dtls import Identity
-from .errors import BindError
+from .errors import BindError, ConfigError
 from .fleet import WatchParts, run_watch
 from .fleetboard import FleetBoard
 from .limits import KeyLimits
@@ -150,9 +150,10 @@ class Pool:
             return []
         try:
             return open_peers(at, self._config.workers)
-        except (OSError, OverflowError) as error:
-            reason = getattr(error, "strerror", None) or "leaves no ports for every process"
-            raise BindError(f"--peer: {at}: {reason}") from None
+        except OverflowError:
+            raise ConfigError(f"--peer: {at}: leaves no ports for every process") from None
+        except OSError as error:
+            raise BindError(f"--peer: {at}: {error.strerror}") from None
 
     def _peer_place(self) -> Endpoint:
         """What call ids carry."""

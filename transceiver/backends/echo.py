@@ -50,6 +50,11 @@ class ParrotPeer:
         """None: it is taken at once."""
         return 0.0
 
+    @property
+    def silent_s(self) -> float:
+        """None: it answers at once."""
+        return 0.0
+
     def begin(self, session: Event) -> None:
         """Says hello and applies the session that the call was made with."""
         self._deliver(self._parrot.hello())

@@ -114,10 +114,17 @@ class Link:
         self._released = False
         self._wake = asyncio.Event()
         self._stalled = asyncio.Event()
+        self._speechless_since_s: float | None = None
         self.audio_dropped_ms = 0.0
         """Sound dropped since the call began."""
         self.connections = 0
         """Connections made since the call began."""
+
+    @property
+    def silent_s(self) -> float:
+        """How long a connection has stood over which nothing has come yet; else 0."""
+        since_s = self._speechless_since_s
+        return 0.0 if since_s is None else asyncio.get_running_loop().time() - since_s
 
     def send(self, event: Event) -> None:
         """Queues a control event behind everything sent before."""
@@ -187,6 +194,7 @@ class Link:
         self._released = False
         self._first = deque(json.dumps(e) for e in self._owner.on_connected(self.connections > 0))
         self.connections += 1
+        self._speechless_since_s = asyncio.get_running_loop().time()
         tasks = [
             asyncio.create_task(part)
             for part in (self._write(websocket), self._read(websocket), self._stall())
@@ -195,6 +203,7 @@ class Link:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             return done.pop().result()
         finally:
+            self._speechless_since_s = None
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -209,6 +218,7 @@ class Link:
             await self._owner.room()
             message = await websocket.receive()
             if message.type in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
+                self._speechless_since_s = None
                 self._owner.on_message(message.data)
             elif message.type is aiohttp.WSMsgType.ERROR:
                 return f"the backend's connection failed ({type(message.data).__name__})", False

@@ -78,6 +78,7 @@ class WebSocketPeer:
         self._session = session
         self._log = get_logger().bind(call_id=talk.call_id, backend=config.link.shown)
         self._link = Link(config.link, http, self)
+        self._lost = 0
         self._task = asyncio.create_task(self._link.run())
         self._task.add_done_callback(self._finished)
 
@@ -90,6 +91,11 @@ class WebSocketPeer:
     def sound_dropped_ms(self) -> float:
         """See Peer.sound_dropped_ms."""
         return self._link.audio_dropped_ms
+
+    @property
+    def silent_s(self) -> float:
+        """See Peer.silent_s."""
+        return self._link.silent_s
 
     # Peer
 
@@ -128,6 +134,9 @@ class WebSocketPeer:
     def on_broken(self, reason: str) -> None:
         """See LinkOwner.on_broken."""
         self._log.warning("backend_connection_lost", reason=reason)
+        if self._link.connections > self._lost:
+            self._lost = self._link.connections
+            self._talk.on_broken(reason)
 
     def on_message(self, message: str | bytes) -> None:
         """See LinkOwner.on_message."""

@@ -3,7 +3,8 @@
 1. A Talk is a Conversation (base.py) whose sound is PCM: `on_sound` brings the user's, `Sound` takes the backend's.
 2. Events for the client wait until its channel is open, bounded in bytes: beyond that the oldest are lost, counted, and
    the client is told when it opens its channel.
-3. A backend that is gone ends its own call, and the client is told first.
+3. A backend that is gone ends its own call, and the client is told first; so it is of one that is silent, slow or was
+   connected again (complaints.py).
 4. All methods run on the process's event loop and return at once.
 """
 
@@ -16,6 +17,7 @@ from typing import Final, Protocol
 
 from .base import Event, Line, Sound, Tally
 from .bridge import Bridge, Outgoing
+from .complaints import Complaints
 from .made import digit_event, error_event
 from .sized import size_of
 
@@ -34,6 +36,10 @@ class Peer(Protocol):
     @property
     def sound_dropped_ms(self) -> float:
         """The user's sound that the peer was too slow for."""
+
+    @property
+    def silent_s(self) -> float:
+        """How long it has been there without having said a word; 0 once it has, or while it is not there."""
 
     def send(self, event: Event) -> None:
         """Takes a client event in the backend's dialect; never waits."""
@@ -63,6 +69,7 @@ class Talk:
         self._room = asyncio.Event()
         self._room.set()
         self._last_tally: Tally | None = None
+        self._complaints = Complaints()
         self.bridge = bridge
 
     @property
@@ -103,6 +110,10 @@ class Talk:
     def on_wake(self, now_s: float) -> None:
         """See Conversation.on_wake."""
         self._carry(self.bridge.advance(now_s))
+        if self._peer is not None:
+            peer = self._peer
+            for event in self._complaints.due(peer.silent_s, peer.sound_dropped_ms, now_s):
+                self._tell(event)
         self._follow()
 
     def tally(self) -> Tally:
@@ -135,6 +146,10 @@ class Talk:
         """What the bridge made of a backend's message."""
         self._carry(out)
         self._follow()
+
+    def on_broken(self, reason: str) -> None:
+        """The connection that stood is gone; another one is made."""
+        self._tell(self._complaints.broken(reason))
 
     def on_gone(self, reason: str) -> None:
         """There is no backend any more."""
