@@ -20,9 +20,9 @@ from tests.support.netns import missing_for_namespaces
 from tests.support.process import Processes
 from tests.support.regions import DIRECT, NEAR, World
 
-CALLS = 20
-TALK_S = 6.0
-ROUNDS = 10
+CALLS = 10
+TALK_S = 4.0
+ROUNDS = 5
 
 
 @pytest.fixture(scope="module")
