@@ -57,6 +57,8 @@ static void note_lateness(struct vr_engine *e, uint64_t late_ns) {
     e->counts.ticks++;
 }
 
+/* Up to the millisecond in which it began: with more sessions than it can serve, the socket and the
+ * controller have their turn all the same. */
 void vr_engine_serve_clock(struct vr_engine *e) {
     uint64_t now_ns = vr_engine_now_ns(), now_ms = now_ns / VR_MS_NS;
     if (now_ms > e->clock_ms + VR_ENGINE_CATCH_UP_MS) {
@@ -73,6 +75,5 @@ void vr_engine_serve_clock(struct vr_engine *e) {
             vr_wheel_again(&e->wheel, session, e->clock_ms, shift_ms);
         }
         vr_socket_flush(e->socket);
-        now_ms = vr_engine_now_ns() / VR_MS_NS;
     }
 }

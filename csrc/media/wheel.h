@@ -16,7 +16,7 @@
 enum {
     VR_WHEEL_SLOTS = 20,  /* of 1 ms */
     VR_WHEEL_STEP_MS = 3, /* the farthest that a session moves to an earlier slot in one round */
-    VR_WHEEL_SPARE = 2,
+    VR_WHEEL_SPARE = 1,
 };
 
 struct vr_wheel_slot {

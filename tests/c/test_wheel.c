@@ -75,7 +75,7 @@ TEST(a_session_finds_its_millisecond) {
     pass(s, 1000, 13);
     for (int i = 0; i < 5; i++)
         CHECK(s->times[i] >= 49 && s->times[i] <= 51);
-    CHECK(farthest_ms(s) <= 1);
+    CHECK(farthest_ms(s) <= 3); /* two share a slot */
     vr_wheel_free(&s->w);
 }
 
