@@ -34,6 +34,18 @@ cdef extern from "wire/token.h" nogil:
     int vr_keyring_add(vr_keyring *ring, unsigned id, const uint8_t *key)
 
 
+cdef extern from "wire/trailer.h" nogil:
+    enum:
+        VR_TRAILER_KEYS_MAX
+
+    struct vr_trailer_keys:
+        pass
+
+    vr_trailer_keys *vr_trailer_keys_new()
+    void vr_trailer_keys_free(vr_trailer_keys *keys)
+    int vr_trailer_keys_add(vr_trailer_keys *keys, const uint8_t *key)
+
+
 cdef extern from "relay/stats.h" nogil:
     enum:
         VR_SIDE_PUBLIC
@@ -176,6 +188,7 @@ cdef extern from "relay/forward.h" nogil:
         size_t backbone_allow_count
         const vr_cluster_route *routes
         size_t route_count
+        vr_trailer_keys *backbone_keys
         vr_limits limits
         uint64_t idle_timeout_ns
         bint park_enabled

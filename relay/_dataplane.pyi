@@ -127,13 +127,14 @@ class ForwardConfig:
         ipv6_prefixes: Mapping[int, str] = {},
         backbone_allow: Sequence[str] = (),
         cluster_routes: Mapping[int, Sequence[tuple[str, int]]] = {},
+        backbone_keys: Sequence[bytes] = (),
         limits: Mapping[str, int] = {},
         idle_timeout_s: float = 60.0,
         park: bool = False,
     ) -> None:
         """`keys`: (id 0..6, 32 bytes). `allow_transceiver`: (network, first port, last port), 0 and
         65535 for any port. `ipv6_prefixes`: index 0..15 to a /64. `cluster_routes`: cluster id to at
-        most 8 addresses. `limits`: what differs from LIMITS. `park`: a cache can be asked.
+        most 8 addresses. `backbone_keys`: at most 4 of 16 bytes, the signing one first. `limits`: what differs from LIMITS. `park`: a cache can be asked.
 
         Raises ValueError for a wrong value, MemoryError.
         """

@@ -373,7 +373,7 @@ cdef class ForwardConfig:
     cdef c.vr_cluster_route *routes
 
     def __init__(self, *, cluster_id, keys, allow_transceiver, ipv6_prefixes={}, backbone_allow=(),
-                 cluster_routes={}, limits={}, idle_timeout_s=60.0, park=False):
+                 cluster_routes={}, backbone_keys=(), limits={}, idle_timeout_s=60.0, park=False):
         if self.config.keyring != NULL:
             raise ValueError("a configuration is made once")
         if not 0 <= cluster_id < 65536:
@@ -387,10 +387,12 @@ cdef class ForwardConfig:
         self._set_prefixes(ipv6_prefixes)
         self._set_allowed(allow_transceiver, backbone_allow)
         self._set_routes(cluster_routes)
+        self._set_backbone_keys(backbone_keys)
         self._set_limits(limits)
 
     def __dealloc__(self):
         c.vr_keyring_free(self.config.keyring)
+        c.vr_trailer_keys_free(self.config.backbone_keys)
         free(self.allow_transceiver)
         free(self.backbone_allow)
         free(self.routes)
@@ -446,6 +448,22 @@ cdef class ForwardConfig:
                 _parse_addr(address, &self.routes[i].addr[j])
         self.config.routes = self.routes
         self.config.route_count = len(routes)
+        return 0
+
+    cdef int _set_backbone_keys(self, keys) except -1:
+        if len(keys) > c.VR_TRAILER_KEYS_MAX:
+            raise ValueError(f"{len(keys)} backbone keys")
+        for key in keys:
+            if len(key) != 16:
+                raise ValueError(f"a backbone key of {len(key)} bytes")
+            if self.config.backbone_keys == NULL:
+                self.config.backbone_keys = c.vr_trailer_keys_new()
+                if self.config.backbone_keys == NULL:
+                    raise MemoryError
+            if c.vr_trailer_keys_add(
+                self.config.backbone_keys, <const c.uint8_t *><bytes>key
+            ) < 0:
+                raise MemoryError
         return 0
 
     cdef int _set_limits(self, given) except -1:

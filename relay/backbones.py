@@ -5,15 +5,19 @@
 3. Addresses of a route are put in order, so that relays whose options differ in it alone choose alike.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from relay import addresses
 from relay.addresses import HostPort, IPNetwork
 from relay.errors import ConfigError
+from relay.wire.files import read_small_file
 
 ROUTE_ADDRESSES_MAX = 8
 ALL_ADDRESSES_MAX = 512
+KEYS_MAX = 4
+_KEY = re.compile(r"[0-9A-Fa-f]{32}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -75,3 +79,36 @@ def _route_address(option: str, text: str, internal: HostPort) -> HostPort:
     if address.ip.version != internal.ip.version and not serves_both:
         raise ConfigError(option, text, f"--internal {internal} is of the other address family")
     return address
+
+
+def load_backbone_keys(option: str, path: str | None, *, is_used: bool) -> tuple[bytes, ...]:
+    """The keys of a file, none without one, 16 bytes each: 32 hex digits a line, `#` starts a comment, at most KEYS_MAX.
+
+    The first one signs, all verify. A fault names file and line, and never shows a key.
+    """
+    if path is None:
+        return ()
+    if not is_used:
+        raise ConfigError(option, path, "it needs --backbone or --cluster-route")
+    try:
+        text = read_small_file(path).decode("utf-8-sig")
+    except OSError as error:
+        raise ConfigError(option, path, error.strerror or str(error)) from None
+    except UnicodeDecodeError:
+        raise ConfigError(option, path, "not a text file") from None
+    keys: list[bytes] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        content = line.partition("#")[0].strip()
+        if not content:
+            continue
+        if not _KEY.fullmatch(content):
+            raise ConfigError(option, path, f"line {number}: not 32 hex digits")
+        key = bytes.fromhex(content)
+        if key in keys:
+            raise ConfigError(option, path, f"line {number}: the key occurs twice")
+        keys.append(key)
+    if not keys:
+        raise ConfigError(option, path, "no key in it (`relay keygen --backbone` prints one)")
+    if len(keys) > KEYS_MAX:
+        raise ConfigError(option, path, f"more than {KEYS_MAX} keys")
+    return tuple(keys)

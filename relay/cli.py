@@ -113,12 +113,18 @@ def main() -> None:
 
 @main.command()
 @click.option("--id", "key_id", type=click.IntRange(0, 6), default=0, help="The key's id, 0 to 6.")
-def keygen(key_id: int) -> None:
+@click.option("--backbone", is_flag=True, help="A line for --backbone-key instead.")
+def keygen(key_id: int, backbone: bool) -> None:
     """Print a new keyring line.
 
     The first line of a keyring seals new tokens, every line opens old ones: append a new key on all
-    relays first, then put it first everywhere.
+    relays first, then put it first everywhere. Lines for --backbone-key are used and changed likewise.
     """
+    if backbone:
+        from secrets import token_hex
+
+        click.echo(token_hex(16))
+        return
     from relay.wire.keyring import generate_line
 
     click.echo(generate_line(key_id))
@@ -176,6 +182,12 @@ def keygen(key_id: int) -> None:
     "The --backbone addresses of another cluster's relays, at most 8; once for each cluster.",
     metavar="ID=HOST:PORT[,HOST:PORT]",
     multiple=True,
+)
+@option(
+    "--backbone-key",
+    "File of keys for datagrams between clusters, on a backbone that is not trusted; see `relay keygen --backbone`. "
+    "All relays of all clusters have it, or none.",
+    metavar="FILE",
 )
 @option(
     "--idle-timeout",
@@ -292,8 +304,11 @@ def serve(log_level: str, log_format: Any, **options: Any) -> int:
 
     configure(log_level, log_format)
     config = _serve_config(**options)
-    if is_world_readable(options["keyring"]):
-        get_logger().warning("secret_readable_by_all", option="--keyring", path=options["keyring"])
+    for name in ("keyring", "backbone_key"):
+        path = options[name]
+        if path is not None and is_world_readable(path):
+            option_name = "--" + name.replace("_", "-")
+            get_logger().warning("secret_readable_by_all", option=option_name, path=path)
     return Supervisor(config, LogConfig(log_level, log_format), get_logger()).run()
 
 
@@ -309,6 +324,7 @@ def _serve_config(
     backbone: str | None,
     backbone_allow: Sequence[str],
     cluster_route: Sequence[str],
+    backbone_key: str | None,
     idle_timeout: float,
     max_flows: int,
     limit: Sequence[str],
@@ -351,6 +367,9 @@ def _serve_config(
         backbone=backbones.parse_backbone(backbone, backbone_allow),
         cluster_routes=backbones.parse_cluster_routes(
             "--cluster-route", cluster_route, cluster, inside
+        ),
+        backbone_keys=backbones.load_backbone_keys(
+            "--backbone-key", backbone_key, is_used=backbone is not None or bool(cluster_route)
         ),
         limits=limits,
         cache_lookups_per_s=lookups,

@@ -49,6 +49,8 @@ class ServeConfig:
     """Where other clusters' relays hand datagrams over; None: nowhere."""
     cluster_routes: Mapping[int, tuple[HostPort, ...]]
     """Where to hand over what is for another cluster."""
+    backbone_keys: tuple[bytes, ...] = field(repr=False)
+    """Of --backbone-key, the signing one first; none: relays of other clusters need no trailer."""
     limits: Mapping[str, int]
     """Caps that differ from the defaults of the data plane."""
     idle_timeout_s: float
@@ -97,6 +99,7 @@ class ServeConfig:
                 str(cluster): [(str(address.ip), address.port) for address in route]
                 for cluster, route in self.cluster_routes.items()
             },
+            "backbone_keys": [key.hex() for key in self.backbone_keys],
             "limits": dict(self.limits),
             "idle_timeout_s": self.idle_timeout_s,
             "park": self.redis is not None,

@@ -80,6 +80,7 @@ def _forward_config(about: dict[str, Any]) -> ForwardConfig:
             int(cluster): [tuple(address) for address in route]
             for cluster, route in about["cluster_routes"].items()
         },
+        backbone_keys=[bytes.fromhex(key) for key in about["backbone_keys"]],
         limits=about["limits"],
         idle_timeout_s=about["idle_timeout_s"],
         park=about["park"],

@@ -17,8 +17,9 @@ static int send_by(const struct vr_arrival *arrival, const struct vr_path *path,
         if (from_route)
             return VR_DROP_BACKBONE_LOOP;
         hop->destination = path->address;
+        hop->is_relay = true;
         out->data = arrival->in->data;
-        out->data_bytes = arrival->in->data_bytes;
+        out->data_bytes = arrival->payload_bytes + VR_SPP_BYTES;
         return VR_DROPS;
     }
     hop->listen = path->listen;

@@ -61,6 +61,7 @@ int vr_forward_configure(struct vr_forwarder *forwarder, const struct vr_forward
     routes_clear(&forwarder->routes);
     forwarder->routes = routes;
     forwarder->keyring = config->keyring;
+    forwarder->backbone_keys = config->backbone_keys;
     forwarder->park_enabled = config->park_enabled;
     forwarder->tracker.idle_timeout_ms = (uint32_t)(config->idle_timeout_ns / 1000000);
     vr_caps_configure(forwarder->caps, &config->limits);
@@ -150,6 +151,44 @@ static uint64_t hash_of(const struct vr_forwarder *forwarder, unsigned expected,
     return vr_flow_hash(forwarder->table, key);
 }
 
+/* --- trailers of a keyed backbone --- */
+
+void vr_forward_set_clock(struct vr_forwarder *forwarder, uint64_t unix_s) {
+    forwarder->unix_s = unix_s;
+}
+
+/* Checks the trailer of what comes from a relay of another cluster, and takes it off. */
+static enum vr_drop take_trailer(const struct vr_forwarder *forwarder, struct vr_arrival *arrival) {
+    const struct vr_ingress *in = arrival->in;
+    if (in->side == VR_SIDE_PUBLIC ||
+        (in->side == VR_SIDE_INTERNAL && !vr_routes_has(&forwarder->routes, &in->source)))
+        return VR_DROPS;
+    if (arrival->payload_bytes <= VR_TRAILER_BYTES)
+        return VR_DROP_BACKBONE_KEY;
+    arrival->payload_bytes -= VR_TRAILER_BYTES;
+    switch (vr_trailer_check(forwarder->backbone_keys, in->data,
+                             arrival->payload + arrival->payload_bytes, forwarder->unix_s)) {
+    case VR_TRAILER_OK:
+        return VR_DROPS;
+    case VR_TRAILER_STALE:
+        return VR_DROP_BACKBONE_STALE;
+    default:
+        return VR_DROP_BACKBONE_KEY;
+    }
+}
+
+/* Makes the trailer of what goes to a relay of another cluster; its SPP header lies at out->data. */
+static enum vr_drop add_trailer(const struct vr_forwarder *forwarder, struct vr_egress *out) {
+    out->trailer_bytes = 0;
+    if (!forwarder->backbone_keys ||
+        !(out->hop[0].is_relay || (out->hops == 2 && out->hop[1].is_relay)))
+        return VR_DROPS;
+    if (!vr_trailer_write(forwarder->backbone_keys, out->data, forwarder->unix_s, out->trailer))
+        return VR_DROP_SEND_ERROR;
+    out->trailer_bytes = VR_TRAILER_BYTES;
+    return VR_DROPS;
+}
+
 /* --- probes of the cluster routes --- */
 
 bool vr_forward_probes_are_due(const struct vr_forwarder *forwarder, uint64_t now_ns) {
@@ -161,17 +200,19 @@ bool vr_forward_next_probe(struct vr_forwarder *forwarder, uint64_t now_ns,
                            uint8_t buffer[VR_PROBE_BYTES], struct vr_egress *out) {
     *out = (struct vr_egress){.data = buffer, .data_bytes = VR_PROBE_BYTES, .is_probe = true};
     out->hops = 1;
-    out->hop[0].side = VR_SIDE_INTERNAL;
+    out->hop[0] = (struct vr_hop){.side = VR_SIDE_INTERNAL, .is_relay = true};
     bool made = vr_probes_next(forwarder->probes, vr_clock_ms(now_ns), nonce, buffer,
                                &out->hop[0].destination);
     vr_probes_show(forwarder->probes, forwarder->stats);
-    return made;
+    return made && add_trailer(forwarder, out) == VR_DROPS;
 }
 
 /* From inside it is the echo of ours, over the backbone it wants one. */
 static enum vr_drop take_probe(struct vr_forwarder *forwarder, const struct vr_arrival *arrival,
                                struct vr_egress *out) {
     const struct vr_ingress *in = arrival->in;
+    if (arrival->payload_bytes == VR_PROBE_NONCE_BYTES + VR_TRAILER_BYTES)
+        return VR_DROP_BACKBONE_KEY; /* the others have a key, and we do not */
     if (arrival->payload_bytes != VR_PROBE_NONCE_BYTES)
         return VR_DROP_PROBE_MALFORMED;
     if (in->side == VR_SIDE_INTERNAL) {
@@ -185,8 +226,9 @@ static enum vr_drop take_probe(struct vr_forwarder *forwarder, const struct vr_a
         return VR_DROP_PROBE_REPEATED;
     *out = (struct vr_egress){.data = in->data, .data_bytes = VR_PROBE_BYTES, .is_probe = true};
     out->hops = 1;
-    out->hop[0] = (struct vr_hop){.side = VR_SIDE_BACKBONE, .destination = in->source};
-    return VR_DROPS;
+    out->hop[0] =
+        (struct vr_hop){.side = VR_SIDE_BACKBONE, .destination = in->source, .is_relay = true};
+    return add_trailer(forwarder, out);
 }
 
 /* --- one datagram --- */
@@ -211,7 +253,7 @@ static enum vr_drop arrive(struct vr_forwarder *forwarder, const struct vr_ingre
     arrival->payload_bytes = in->data_bytes - header_bytes;
     arrival->at.now_ms = vr_clock_ms(now_ns);
     arrival->at.hash = hash_of(forwarder, expected, &arrival->at.key);
-    return VR_DROPS;
+    return forwarder->backbone_keys ? take_trailer(forwarder, arrival) : VR_DROPS;
 }
 
 static void count_received(struct vr_stats *stats, const struct vr_ingress *in) {
@@ -234,6 +276,8 @@ enum vr_verdict vr_forward(struct vr_forwarder *forwarder, const struct vr_ingre
     } else if (reason == VR_DROPS) {
         reason = in->side == VR_SIDE_INTERNAL ? vr_downstream(forwarder, &arrival, out)
                                               : vr_upstream(forwarder, &arrival, out);
+        if (reason == VR_DROPS)
+            reason = add_trailer(forwarder, out);
     }
     count_received(forwarder->stats, in);
     if (reason == VR_DROPS) {

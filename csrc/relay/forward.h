@@ -18,6 +18,8 @@
 #include "routes.h"
 #include "stats.h"
 
+#include "../wire/trailer.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -39,6 +41,7 @@ struct vr_hop {
     enum vr_side side; /* the socket that sends */
     uint8_t listen;    /* PUBLIC: index of the --listen socket */
     struct vr_addr destination;
+    bool is_relay;         /* of another cluster: the trailer goes after the data */
     uint8_t source_ip[16]; /* PUBLIC: leave from this address (IP_PKTINFO); all zero: any */
 };
 
@@ -46,6 +49,8 @@ struct vr_hop {
 struct vr_egress {
     uint8_t *data; /* inside the ingress buffer (headroom included) */
     uint32_t data_bytes;
+    uint8_t trailer_bytes; /* VR_TRAILER_BYTES, or 0: no keyed backbone */
+    uint8_t trailer[VR_TRAILER_BYTES];
     unsigned hops; /* 1 or 2 */
     struct vr_hop hop[2];
     uint32_t flow;   /* part of the key's hash: what has one flow keeps its order */
@@ -72,6 +77,7 @@ struct vr_forward_config {
     size_t backbone_allow_count;
     const struct vr_cluster_route *routes; /* cluster_id, addrs and addr */
     size_t route_count;
+    struct vr_trailer_keys *backbone_keys; /* borrowed; NULL: the backbone is trusted */
     struct vr_limits limits;
     uint64_t idle_timeout_ns; /* owners silent this long: the flow expires */
     bool park_enabled;        /* a cache is configured */
@@ -91,6 +97,10 @@ void vr_forwarder_free(struct vr_forwarder *forwarder);
  * `now_ns` is CLOCK_MONOTONIC and never goes back. */
 enum vr_verdict vr_forward(struct vr_forwarder *forwarder, const struct vr_ingress *in,
                            uint64_t now_ns, struct vr_egress *out);
+
+/* The wall clock, in seconds since 1970, which only trailers are compared with. Before the first
+ * datagram, and at least once a second. */
+void vr_forward_set_clock(struct vr_forwarder *forwarder, uint64_t unix_s);
 
 /* A hint: these `count` datagrams (at most VR_PREFETCH_MAX count) go to vr_forward next, in this
  * order. Any other order, or leaving some out, costs time and nothing else. */
@@ -131,7 +141,7 @@ bool vr_forward_next_probe(struct vr_forwarder *forwarder, uint64_t now_ns,
 void vr_forward_sweep(struct vr_forwarder *forwarder, uint64_t now_ns);
 
 /* Replaces what a reload may change; flows stay, also those whose transceiver a new allow list lacks.
- * 0 or -ENOMEM, the old configuration kept. The former keyring is not used any more. */
+ * 0 or -ENOMEM, the old configuration kept. The former keys are not used any more. */
 int vr_forward_configure(struct vr_forwarder *forwarder, const struct vr_forward_config *config,
                          uint64_t now_ns);
 

@@ -17,7 +17,9 @@ struct vr_forwarder {
     struct vr_routes routes;
     struct vr_probes *probes;
     struct vr_echoes *echoes;
-    struct vr_keyring *keyring; /* borrowed */
+    struct vr_keyring *keyring;            /* borrowed */
+    struct vr_trailer_keys *backbone_keys; /* borrowed, or NULL */
+    uint64_t unix_s;
     bool park_enabled;
 
     unsigned expected;      /* datagrams that vr_forward_prefetch saw */

@@ -46,6 +46,12 @@ uint64_t vr_loop_now_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
+static uint64_t unix_now_s(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME_COARSE, &now);
+    return (uint64_t)now.tv_sec;
+}
+
 /* --- life --- */
 
 static int watch_fd(struct vr_loop *loop, int operation, int fd, uint32_t events, uint32_t word) {
@@ -358,6 +364,7 @@ int vr_loop_turn(struct vr_loop *loop, int timeout_ms) {
         return -errno;
     uint64_t now_ns = vr_loop_now_ns();
     struct vr_stats *stats = loop->config.stats;
+    vr_forward_set_clock(loop->config.forwarder, unix_now_s());
     vr_count_add(&stats->progress, 1);
     __atomic_store_n(&stats->progress_ns, now_ns, __ATOMIC_RELAXED);
 

@@ -101,3 +101,11 @@ unsigned vr_routes_via(const struct vr_routes *routes, const struct vr_owner *ow
             return i + 1;
     return 0;
 }
+
+bool vr_routes_has(const struct vr_routes *routes, const struct vr_addr *addr) {
+    for (size_t i = 0; i < routes->route_count; i++)
+        for (unsigned a = 0; a < routes->route[i].addrs; a++)
+            if (vr_addr_equal(&routes->route[i].addr[a], addr))
+                return true;
+    return false;
+}

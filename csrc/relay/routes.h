@@ -64,6 +64,9 @@ const struct vr_addr *vr_routes_next_hop(const struct vr_routes *routes,
 bool vr_routes_is_sender(const struct vr_routes *routes, const struct vr_owner *owner,
                          const struct vr_addr *sender);
 
+/* True when `addr` is an address of any route. */
+bool vr_routes_has(const struct vr_routes *routes, const struct vr_addr *addr);
+
 /* Which address of the owner's route `sender` is, from 1 on; 0: none, or the owner is local. */
 unsigned vr_routes_via(const struct vr_routes *routes, const struct vr_owner *owner,
                        const struct vr_addr *sender);

@@ -26,6 +26,10 @@ static void count_drops(struct vr_stats *stats, enum vr_drop reason, unsigned da
 
 /* --- lining up --- */
 
+static unsigned item_bytes(const struct vr_send_item *item) {
+    return item->data_bytes + item->trailer_bytes;
+}
+
 /* The number of the group of this destination and TOS; VR_GROUPS when there are too many of them.
  * Once that is so it stays so for the whole line: all its datagrams are among the single ones. */
 static uint16_t group_of(struct vr_sender *sender, const struct vr_addr *destination, uint8_t tos) {
@@ -58,13 +62,16 @@ void vr_sender_queue(struct vr_sender *sender, const struct vr_egress *egress,
     item->data = egress->data;
     item->data_bytes = egress->data_bytes;
     item->tos = egress->tos;
+    item->trailer_bytes = hop->is_relay ? egress->trailer_bytes : 0;
+    if (item->trailer_bytes)
+        memcpy(item->trailer, egress->trailer, sizeof item->trailer);
     item->has_source = sender->chooses_source && !vr_ip_is_any(hop->source_ip);
     if (item->has_source)
         memcpy(item->source_ip, hop->source_ip, 16);
     if (sender->makes_runs)
         sender->run_item[sender->count] = (struct vr_run_item){
             .flow = egress->flow,
-            .bytes = (uint16_t)egress->data_bytes,
+            .bytes = (uint16_t)item_bytes(item),
             .group = group_of(sender, &hop->destination, egress->tos),
         };
     sender->count++;
@@ -130,7 +137,7 @@ static const struct vr_send_item *ordered(const struct vr_sender *sender, unsign
 
 /* Makes messages of all items from `place` on, single ones before `single_until`. */
 static unsigned make_messages(struct vr_sender *sender, unsigned place, unsigned single_until) {
-    unsigned messages = 0;
+    unsigned messages = 0, parts = 0;
     while (place < sender->count) {
         const struct vr_send_item *first = ordered(sender, place);
         unsigned items = place < single_until ? 1 : sender->runs.length[place];
@@ -138,8 +145,7 @@ static unsigned make_messages(struct vr_sender *sender, unsigned place, unsigned
         *header = (struct msghdr){
             .msg_name = (void *)&first->name,
             .msg_namelen = vr_sockaddr_bytes(sender->family),
-            .msg_iov = &sender->part[place],
-            .msg_iovlen = items,
+            .msg_iov = &sender->part[parts],
             .msg_control = &sender->control[messages],
         };
         if (first->has_source)
@@ -147,12 +153,16 @@ static unsigned make_messages(struct vr_sender *sender, unsigned place, unsigned
         if (first->tos)
             add_tos(header, sender->family, first->tos);
         if (items > 1) {
-            uint16_t segment_bytes = (uint16_t)first->data_bytes;
+            uint16_t segment_bytes = (uint16_t)item_bytes(first);
             add_control(header, IPPROTO_UDP, UDP_SEGMENT, &segment_bytes, sizeof segment_bytes);
         }
-        for (unsigned i = 0; i < items; i++, place++)
-            sender->part[place] = (struct iovec){(void *)ordered(sender, place)->data,
-                                                 ordered(sender, place)->data_bytes};
+        for (unsigned i = 0; i < items; i++, place++) {
+            const struct vr_send_item *item = ordered(sender, place);
+            sender->part[parts++] = (struct iovec){(void *)item->data, item->data_bytes};
+            if (item->trailer_bytes)
+                sender->part[parts++] = (struct iovec){(void *)item->trailer, item->trailer_bytes};
+        }
+        header->msg_iovlen = (size_t)(&sender->part[parts] - header->msg_iov);
         sender->message_items[messages++] = items;
     }
     return messages;
@@ -187,7 +197,7 @@ static unsigned count_sent(const struct vr_sender *sender, unsigned first_messag
     for (unsigned i = first_message; i < first_message + messages; i++)
         items += sender->message_items[i];
     for (unsigned i = place; i < place + items; i++)
-        bytes += sender->part[i].iov_len;
+        bytes += item_bytes(ordered(sender, i));
     vr_count_add(&side->tx_packets, items);
     vr_count_add(&side->tx_bytes, bytes);
     return place + items;
@@ -232,13 +242,16 @@ static void backlog_push(struct vr_sender *sender, const struct vr_send_item *it
                          struct vr_stats *stats) {
     unsigned place = (sender->backlog_first + sender->backlog_count) % VR_BACKLOG_MAX;
     struct vr_backlog_item *waiting = &sender->backlog[place];
-    if (sender->backlog_count == VR_BACKLOG_MAX || item->data_bytes > sizeof waiting->data) {
+    if (sender->backlog_count == VR_BACKLOG_MAX || item_bytes(item) > sizeof waiting->data) {
         count_drops(stats, VR_DROP_SEND_BUSY, 1);
         return;
     }
     waiting->item = *item;
     waiting->item.data = waiting->data;
     memcpy(waiting->data, item->data, item->data_bytes);
+    memcpy(waiting->data + item->data_bytes, item->trailer, item->trailer_bytes);
+    waiting->item.data_bytes = item_bytes(item);
+    waiting->item.trailer_bytes = 0;
     sender->backlog_count++;
 }
 

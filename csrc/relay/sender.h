@@ -19,7 +19,7 @@
 
 enum {
     VR_BACKLOG_MAX = 256, /* datagrams that wait for a full send buffer */
-    VR_BACKLOG_BYTES = VR_SPP_BYTES + VR_DATAGRAM_MAX_BYTES,
+    VR_BACKLOG_BYTES = VR_SPP_BYTES + VR_DATAGRAM_MAX_BYTES + VR_TRAILER_BYTES,
 };
 
 _Static_assert(VR_LINE_MAX >= 2 * VR_BATCH_MAX, "a whole batch to two owners each");
@@ -35,8 +35,10 @@ struct vr_send_item {
     const uint8_t *data;
     uint32_t data_bytes;
     uint8_t tos;
+    uint8_t trailer_bytes;
     bool has_source;
-    uint8_t source_ip[16]; /* leave from here */
+    uint8_t source_ip[16];             /* leave from here */
+    uint8_t trailer[VR_TRAILER_BYTES]; /* goes after the data, which other datagrams may follow */
     union vr_sockaddr name;
 };
 
@@ -70,7 +72,7 @@ struct vr_sender {
     struct vr_runs runs;
     struct mmsghdr message[VR_LINE_MAX];
     unsigned message_items[VR_LINE_MAX];
-    struct iovec part[VR_LINE_MAX];
+    struct iovec part[2 * VR_LINE_MAX]; /* each item's data and trailer */
     struct vr_send_control control[VR_LINE_MAX];
 
     /* A ring; its pages are touched only when a send buffer was full. */

@@ -345,9 +345,13 @@ bool vr_socket_send_now(struct vr_socket *socket, const struct vr_egress *egress
     union vr_sockaddr name = {0};
     if (!vr_sockaddr_write(&name, socket->family, &hop->destination))
         return false;
-    ssize_t sent = sendto(socket->fd, egress->data, egress->data_bytes, MSG_DONTWAIT, &name.any,
-                          vr_sockaddr_bytes(socket->family));
-    return sent == (ssize_t)egress->data_bytes;
+    struct iovec part[2] = {{egress->data, egress->data_bytes},
+                            {(void *)egress->trailer, hop->is_relay ? egress->trailer_bytes : 0}};
+    struct msghdr header = {.msg_name = &name,
+                            .msg_namelen = vr_sockaddr_bytes(socket->family),
+                            .msg_iov = part,
+                            .msg_iovlen = 2};
+    return sendmsg(socket->fd, &header, MSG_DONTWAIT) >= 0;
 }
 
 bool vr_socket_blocked(const struct vr_socket *socket) {

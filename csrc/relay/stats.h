@@ -50,6 +50,10 @@ enum vr_side {
     X(RESPONSE_UNMATCHED, "response_unmatched", "a Binding response to no remembered check")       \
     X(BACKBONE_PEER, "backbone_peer", "on the backbone, not from --backbone-allow")                \
     X(BACKBONE_LOOP, "backbone_loop", "came over the backbone and would leave over it again")      \
+    X(BACKBONE_KEY, "backbone_key",                                                                \
+      "no good trailer of --backbone-key, which both tiers have or none")                          \
+    X(BACKBONE_STALE, "backbone_stale",                                                            \
+      "the trailer's time is over 30 s off: a replay, or clocks that differ")                      \
     X(PROBE_MALFORMED, "probe_malformed", "a probe of a route, or its echo, of a wrong length")    \
     X(PROBE_UNMATCHED, "probe_unmatched", "the echo of no probe, from elsewhere, late or twice")   \
     X(PROBE_REPEATED, "probe_repeated",                                                            \

@@ -7,10 +7,11 @@
 
 /* --- sending on --- */
 
-static void add_hop(struct vr_egress *out, const struct vr_addr *destination) {
+static void add_hop(struct vr_egress *out, const struct vr_addr *destination, bool is_relay) {
     if (out->hops == 1 && vr_addr_equal(&out->hop[0].destination, destination))
         return;
-    out->hop[out->hops++] = (struct vr_hop){.side = VR_SIDE_INTERNAL, .destination = *destination};
+    out->hop[out->hops++] = (struct vr_hop){
+        .side = VR_SIDE_INTERNAL, .destination = *destination, .is_relay = is_relay};
 }
 
 /* With the client's SPP header: one that an entry relay wrote passes unchanged. */
@@ -116,7 +117,7 @@ static int forward_check(struct vr_forwarder *forwarder, const struct vr_arrival
                                          local ? &check.claim.owner.address : NULL);
     vr_transactions_remember(forwarder->transactions, place, &check, arrival->at.now_ms);
     count_up(&forwarder->table->flow[slot], arrival);
-    add_hop(out, vr_routes_next_hop(routes, &check.claim.owner, &arrival->at.key, 0));
+    add_hop(out, vr_routes_next_hop(routes, &check.claim.owner, &arrival->at.key, 0), !local);
     wrap(arrival, out);
     return VR_DROPS;
 }
@@ -140,7 +141,7 @@ static int follow_owners(struct vr_forwarder *forwarder, const struct vr_arrival
         const struct vr_addr *next =
             vr_routes_next_hop(routes, owner, &arrival->at.key, flow->via[i]);
         if (next)
-            add_hop(out, next);
+            add_hop(out, next, !vr_routes_is_local(routes, owner));
     }
     if (out->hops == 0)
         return loop ? VR_DROP_BACKBONE_LOOP : VR_DROP_CLUSTER_UNKNOWN;

@@ -15,8 +15,17 @@ static int refuse_runs; /* an errno */
 static int plan_error;  /* an errno for the message after `plan_after` more */
 static unsigned plan_after;
 
+static bool trailers; /* the last bytes of each datagram are one */
+
+static unsigned segments_of(const struct msghdr *header) {
+    unsigned segments = 0;
+    for (size_t i = 0; i < header->msg_iovlen; i++)
+        segments += !trailers || header->msg_iov[i].iov_len != VR_TRAILER_BYTES;
+    return segments;
+}
+
 static bool is_run(const struct msghdr *header) {
-    return header->msg_iovlen > 1;
+    return segments_of(header) > 1;
 }
 
 int sendmmsg(int fd, struct mmsghdr *message, unsigned count, int flags) {
@@ -34,7 +43,7 @@ int sendmmsg(int fd, struct mmsghdr *message, unsigned count, int flags) {
     }
     int sent = (int)syscall(SYS_sendmmsg, fd, message, n, flags);
     for (int i = 0; i < sent; i++) {
-        unsigned segments = (unsigned)message[i].msg_hdr.msg_iovlen;
+        unsigned segments = segments_of(&message[i].msg_hdr);
         messages_sent++;
         runs_sent += segments > 1;
         longest_run = segments > longest_run ? segments : longest_run;
@@ -85,13 +94,18 @@ static void close_sender(void) {
 }
 
 static void queue_to(struct vr_addr destination, size_t bytes) {
-    struct vr_hop hop = {.side = sender->side, .destination = destination};
+    struct vr_hop hop = {.side = sender->side, .destination = destination, .is_relay = trailers};
     uint8_t *datagram = data + data_used;
     data_used += bytes;
     memset(datagram, (uint8_t)next_number, bytes);
     memcpy(datagram, &next_number, sizeof next_number);
     struct vr_egress egress = {
         .data = datagram, .data_bytes = (uint32_t)bytes, .flow = flow, .tos = tos};
+    if (trailers && bytes >= VR_TRAILER_BYTES + 2) { /* what lies behind the data is not its own */
+        egress.data_bytes -= egress.trailer_bytes = VR_TRAILER_BYTES;
+        memcpy(egress.trailer, datagram + egress.data_bytes, VR_TRAILER_BYTES);
+        memset(datagram + egress.data_bytes, 0xEE, VR_TRAILER_BYTES);
+    }
     vr_sender_queue(sender, &egress, &hop, &stats);
     next_number++;
 }
@@ -300,16 +314,18 @@ TEST(a_run_without_buffers_is_dropped_whole) {
 }
 
 TEST(a_full_buffer_among_runs_loses_nothing) {
-    for (unsigned after = 0; after < 4; after++) {
+    for (unsigned i = 0; i < 8; i++) {
+        unsigned after = i / 2;
+        trailers = i % 2;
         open_sender(VR_SIDE_INTERNAL);
         plan_error = EAGAIN;
         plan_after = after;
-        for (unsigned i = 0; i < 60; i++)
-            queue(i % 4, 100);
+        for (unsigned j = 0; j < 60; j++)
+            queue(j % 4, 100);
         flush();
         CHECK_EQ(sender->backlog_count, 60 - after * 15);
-        for (unsigned i = 0; i < 10; i++)
-            queue(i % 4, 100);
+        for (unsigned j = 0; j < 10; j++)
+            queue(j % 4, 100);
         flush();
         vr_sender_flush_backlog(sender, &stats);
         check_arrival();
@@ -319,7 +335,7 @@ TEST(a_full_buffer_among_runs_loses_nothing) {
     }
 }
 
-TEST(any_mixture_keeps_each_flow_in_order) {
+static void mix(void) {
     static const uint16_t sizes[] = {2, 60, 60, 100, 100, 100, 210, 1400, 1401, 2086};
     open_sender(VR_SIDE_INTERNAL);
     srand(7);
@@ -343,4 +359,29 @@ TEST(any_mixture_keeps_each_flow_in_order) {
     for (unsigned i = 0; i < VR_DROPS; i++)
         CHECK_EQ(stats.drop[i], 0);
     close_sender();
+}
+
+TEST(any_mixture_keeps_each_flow_in_order) {
+    mix();
+}
+
+TEST(each_datagram_of_a_run_has_its_own_trailer) {
+    trailers = true;
+    open_sender(VR_SIDE_INTERNAL);
+    for (unsigned i = 0; i < 20; i++)
+        queue(0, i < 19 ? 226 : 100);
+    flush();
+    check_arrival();
+    CHECK_EQ(messages_sent, 1);
+    CHECK_EQ(stats.side[VR_SIDE_INTERNAL].tx_bytes, 19 * 226 + 100);
+    CASE("a destination that is no relay gets none");
+    struct vr_hop hop = {.side = VR_SIDE_INTERNAL, .destination = peer_addr[1]};
+    struct vr_egress egress = {.data = data, .data_bytes = 50, .trailer_bytes = VR_TRAILER_BYTES};
+    vr_sender_queue(sender, &egress, &hop, &stats);
+    flush();
+    uint8_t datagram[100];
+    CHECK_EQ(receive_udp(peer[1], datagram, sizeof datagram, NULL), 50);
+    close_sender();
+    mix();
+    trailers = false;
 }

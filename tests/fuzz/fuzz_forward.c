@@ -23,6 +23,7 @@ static char ufrag[2][TRANSCEIVERS][TOKENS][VR_TOKEN_CHARS]; /* [far] */
 static struct vr_cluster_route route = {.cluster_id = 2, .addrs = RELAYS};
 static struct vr_cidr networks[2];
 static struct vr_forward_config config;
+static struct vr_trailer_keys *backbone_keys;
 
 static _Alignas(64) uint8_t memory[1 << 18];
 static size_t memory_bytes;
@@ -59,6 +60,8 @@ static struct vr_flow_key key_of(unsigned i) {
 static void set_up(void) {
     keyring = vr_keyring_new();
     HOLDS(keyring && vr_keyring_add(keyring, 0, KEY) == 0);
+    backbone_keys = vr_trailer_keys_new();
+    HOLDS(backbone_keys && vr_trailer_keys_add(backbone_keys, KEY) == 0);
     for (unsigned i = 0; i < 2 * TRANSCEIVERS * TOKENS; i++) {
         unsigned far = i % 2, t = i / 2 % TRANSCEIVERS, serial = i / 2 / TRANSCEIVERS;
         struct vr_addr addr = transceiver(t);
@@ -82,6 +85,7 @@ static void start(void) {
     HOLDS(vr_table_attach(&table, memory, memory_bytes) == VR_TABLE_OK);
     forwarder = vr_forwarder_new(&config, &table, &stats, now_ns);
     HOLDS(forwarder != NULL);
+    vr_forward_set_clock(forwarder, now_ns / 1000000000);
 }
 
 /* --- what may be sent --- */
@@ -122,10 +126,35 @@ static uint64_t drops(void) {
     return sum;
 }
 
+/* With a keyed backbone, what a relay sends has its trailer; `data` has room for it. */
+static void sign(struct vr_ingress *in) {
+    bool from_relay = in->side == VR_SIDE_BACKBONE ||
+                      (in->side == VR_SIDE_INTERNAL && in->source.ip[12] == far_relay(0).ip[12]);
+    if (!config.backbone_keys || !from_relay)
+        return;
+    HOLDS(
+        vr_trailer_write(backbone_keys, in->data, now_ns / 1000000000, in->data + in->data_bytes));
+    in->data_bytes += VR_TRAILER_BYTES;
+}
+
+/* Relays get a trailer, nobody else does. */
+static void check_trailer(const struct vr_egress *out) {
+    bool to_relay = false;
+    for (unsigned i = 0; i < out->hops; i++) {
+        const struct vr_hop *hop = &out->hop[i];
+        HOLDS(hop->is_relay ==
+              (hop->side == VR_SIDE_BACKBONE ||
+               (hop->side == VR_SIDE_INTERNAL && hop->destination.ip[12] == far_relay(0).ip[12])));
+        to_relay |= hop->is_relay;
+    }
+    HOLDS(out->trailer_bytes == (config.backbone_keys && to_relay ? VR_TRAILER_BYTES : 0));
+}
+
 /* `asked`: the transceiver that a check's token names, -1 for anything else. */
 static void submit(struct vr_ingress *in, unsigned c, int asked_far, unsigned asked) {
     struct vr_egress out = {0};
     uint64_t received = stats.side[in->side].rx_packets, dropped = drops();
+    sign(in);
     if (asked & 1)
         vr_forward_prefetch(forwarder, in, 1);
     enum vr_verdict verdict = vr_forward(forwarder, in, now_ns, &out);
@@ -137,6 +166,7 @@ static void submit(struct vr_ingress *in, unsigned c, int asked_far, unsigned as
     if (verdict != VR_VERDICT_SEND)
         return;
     HOLDS(out.hops >= 1 && out.hops <= 2);
+    check_trailer(&out);
     HOLDS(out.data >= buffer && out.data + out.data_bytes <= in->data + in->data_bytes);
     HOLDS(out.hops == 1 || !vr_addr_equal(&out.hop[0].destination, &out.hop[1].destination));
     for (unsigned i = 0; i < out.hops; i++) {
@@ -246,6 +276,7 @@ static void submit_probe(enum vr_side side, struct vr_addr from, const uint8_t *
     uint64_t answered = stats.probes_answered, dropped = drops(), created = stats.flows_created;
     uint64_t received = stats.side[side].rx_packets;
     vr_spp_write(in.data, &nobody);
+    sign(&in);
     enum vr_verdict verdict = vr_forward(forwarder, &in, now_ns, &out);
     HOLDS(stats.flows_created == created);
     HOLDS(drops() == dropped + (verdict == VR_VERDICT_DROP));
@@ -256,7 +287,8 @@ static void submit_probe(enum vr_side side, struct vr_addr from, const uint8_t *
         return;
     HOLDS(out.is_probe && out.hops == 1 && out.hop[0].side == VR_SIDE_BACKBONE);
     HOLDS(vr_addr_equal(&out.hop[0].destination, &from));
-    HOLDS(out.data == in.data && out.data_bytes == in.data_bytes);
+    HOLDS(out.data == in.data && out.data_bytes + out.trailer_bytes == in.data_bytes);
+    check_trailer(&out);
 }
 
 /* a: which relays answer; b: how much is left of an echo; c: somebody else's probes */
@@ -269,6 +301,7 @@ static void probes(struct step s) {
         memcpy(nonce, &serial, sizeof serial);
         HOLDS(vr_forward_next_probe(forwarder, now_ns, nonce, probe, &out));
         HOLDS(out.hops == 1 && out.hop[0].side == VR_SIDE_INTERNAL && out.is_probe);
+        check_trailer(&out);
         unsigned relay = out.hop[0].destination.ip[15];
         if (relay < RELAYS && s.a >> relay & 1)
             submit_probe(VR_SIDE_INTERNAL, out.hop[0].destination, nonce,
@@ -281,6 +314,7 @@ static void probes(struct step s) {
 
 static void wait_and_sweep(struct step s) {
     now_ns += (uint64_t)(s.a * s.a) * 1000000;
+    vr_forward_set_clock(forwarder, now_ns / 1000000000);
     for (unsigned i = 0; i < s.b % 8u; i++)
         vr_forward_sweep(forwarder, now_ns);
     if (s.b & 0x80)
@@ -291,6 +325,7 @@ static void configure(struct step s) {
     config.route_count = s.a & 1;
     config.park_enabled = s.a & 2;
     config.allow_transceiver_count = !(s.a & 4);
+    config.backbone_keys = s.a & 16 ? backbone_keys : NULL;
     config.limits = s.a & 8 ? (struct vr_limits){3, 2, 5, 6, 2} : (struct vr_limits){0};
     HOLDS(vr_forward_configure(forwarder, &config, now_ns) == 0);
 }

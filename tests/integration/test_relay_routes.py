@@ -106,3 +106,40 @@ def test_a_route_that_nobody_answers_is_used_all_the_same(
             check = client.check(transceiver.ufrag(entry.keyring), entry.public[0])
         while not (datagram := sink.recv(2048)).endswith(check):
             assert re.fullmatch(rb"\x56\xec\0{36}.{16}", datagram, re.DOTALL), datagram.hex()
+
+
+def test_a_keyed_backbone_and_the_change_of_its_key(
+    processes: Processes, tmp_path: Path, client: Client, transceiver: Transceiver
+) -> None:
+    """Takeovers take the file as it is then; a key that only one tier has is seen at both."""
+    old_key, new_key = "01" * 16, "02" * 16
+    for name in ("inner", "entry"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "backbone-key").write_text(old_key)
+    options = {
+        name: ("--backbone-key", str(tmp_path / name / "backbone-key"))
+        for name in ("inner", "entry")
+    }
+    inner = start_inner(processes, tmp_path, *options["inner"], workers=1)
+    variables = {"RELAY_BACKBONE_KEY": options["entry"][1]}
+    entry = start_entry(processes, tmp_path, route_to(inner), workers=1, env=variables)
+    wait_until(lambda: entry.metrics()["relay_probes_answered_total"] > 0, "an answer")
+    client.establish(transceiver.ufrag(entry.keyring), entry.public[0], transceiver)
+    check_both_ways(entry, client, transceiver)
+
+    (tmp_path / "entry" / "backbone-key").write_text(f"{new_key}\n")
+    newer = start_entry(
+        processes, tmp_path, route_to(inner), workers=1, env=variables, takeover=True
+    )
+    assert entry.process.wait() == 0
+    client.send(RTP, newer.public[0])
+    wait_until(lambda: up(newer, inner) == 0, "the entry hears no echo")
+    assert transceiver.hears_nothing(for_s=0.01)
+    assert inner.metrics()['relay_drop_packets_total{reason="backbone_key"}'] > 1
+    assert newer.metrics()['relay_drop_packets_total{reason="backbone_key"}'] == 0
+
+    (tmp_path / "inner" / "backbone-key").write_text(f"{new_key}\n{old_key} # until all have it\n")
+    start_inner(processes, tmp_path, "--takeover", *options["inner"], workers=1)
+    assert inner.process.wait() == 0
+    check_both_ways(newer, client, transceiver)
+    wait_until(lambda: up(newer, inner) == 1, "the entry hears echoes again")

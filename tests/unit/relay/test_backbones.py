@@ -1,11 +1,19 @@
 """The options of two tiers: what is taken, and what is refused with the option and the value."""
 
 import ipaddress
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from relay.addresses import HostPort
-from relay.backbones import Backbone, parse_backbone, parse_cluster_routes
+from relay.backbones import (
+    Backbone,
+    load_backbone_keys,
+    parse_backbone,
+    parse_cluster_routes,
+)
+from relay.cli import main
 from relay.errors import ConfigError
 
 
@@ -82,3 +90,48 @@ def test_routes_refused(text: str, named: str) -> None:
 def test_a_cluster_has_one_route() -> None:
     with pytest.raises(ConfigError, match="cluster 7 is given twice"):
         routes("7=10.0.0.2:1", "7=10.0.0.3:1")
+
+
+def keys_of(path: Path) -> tuple[bytes, ...]:
+    return load_backbone_keys("--backbone-key", str(path), is_used=True)
+
+
+def test_backbone_keys(tmp_path: Path) -> None:
+    assert load_backbone_keys("--backbone-key", None, is_used=False) == ()
+    file = tmp_path / "key"
+    file.write_text(f"# new\n{'00' * 15}fF\n\n{'ab' * 16}  # old\n")
+    assert keys_of(file) == (bytes(15) + b"\xff", b"\xab" * 16)
+
+
+def test_a_generated_backbone_key_is_one(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text(CliRunner().invoke(main.commands["keygen"], ["--backbone"]).output)
+    assert len(keys_of(file)) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "no key in it"),
+        ("# nothing\n", "no key in it"),
+        ("ab" * 15, "line 1: not 32 hex digits"),
+        ("ab" * 32, "line 1: not 32 hex digits"),
+        (f"{'ab' * 16}\n\nsecret", "line 3: not 32 hex digits"),
+        (f"{'ab' * 16}\n{'AB' * 16}", "line 2: the key occurs twice"),
+        ("\n".join(f"{i:032x}" for i in range(5)), "more than 4 keys"),
+        ("\udcff", "not a text file"),
+    ],
+)
+def test_a_bad_file_of_backbone_keys(tmp_path: Path, text: str, reason: str) -> None:
+    file = tmp_path / "key"
+    file.write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(ConfigError, match=f"^--backbone-key {file}: {reason}") as raised:
+        keys_of(file)
+    assert "secret" not in str(raised.value)
+
+
+def test_a_backbone_key_needs_its_file_and_a_use(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file"):
+        keys_of(tmp_path / "none")
+    with pytest.raises(ConfigError, match="it needs --backbone or --cluster-route"):
+        load_backbone_keys("--backbone-key", "key", is_used=False)
