@@ -63,6 +63,7 @@ cdef extern from "relay/stats.h" nogil:
         uint64_t rx_bytes
         uint64_t tx_packets
         uint64_t tx_bytes
+        uint64_t tx_fragmented
 
     struct vr_stats:
         uint64_t progress

@@ -39,6 +39,7 @@ class SideCounters(TypedDict):
     rx_bytes: int
     tx_packets: int
     tx_bytes: int
+    tx_fragmented: int
 
 class Counters(TypedDict):
     progress: int

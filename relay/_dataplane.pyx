@@ -127,6 +127,7 @@ cdef dict _side_counters(const c.vr_side_stats *side):
         "rx_bytes": side.rx_bytes,
         "tx_packets": side.tx_packets,
         "tx_bytes": side.tx_bytes,
+        "tx_fragmented": side.tx_fragmented,
     }
 
 

@@ -166,7 +166,8 @@ def adopt_estate(
 
 def stats_layout(stats_fd: int, slots: int) -> str:
     """A text that differs when the counters' layout does."""
-    names = [*Stats(stats_fd, slots).read(0), *(label for label, _ in DROP_REASONS)]
+    counters = Stats(stats_fd, slots).read(0)
+    names = [*counters, *counters["internal"], *(label for label, _ in DROP_REASONS)]
     return " ".join(names)
 
 

@@ -63,6 +63,7 @@ class RelayCollector(Collector):
         """All families; each is summed over the workers unless its name says worker."""
         counters = [self._health.stats.read(slot) for slot in self._health.slots]
         yield from _traffic(counters)
+        yield from _fragments(counters)
         yield from _drops(counters)
         yield from _flows(counters)
         yield from _probes(counters)
@@ -185,6 +186,18 @@ def _traffic(counters: Sequence[Counters]) -> Iterator[Metric]:
             sides = [_sides(of_slot)[index] for of_slot in counters]
             family.add_metric([side], sum(one[field] for one in sides))  # type: ignore[literal-required]
         yield family
+
+
+def _fragments(counters: Sequence[Counters]) -> Iterator[Metric]:
+    family = CounterMetricFamily(
+        "relay_tx_fragmented_packets",
+        "Datagrams sent inside that are longer than the path's MTU: the kernel fragments them",
+        labels=["side"],
+    )
+    for index, side in enumerate(SIDES[1:], start=1):
+        fragmented = [_sides(of_slot)[index]["tx_fragmented"] for of_slot in counters]
+        family.add_metric([side], sum(fragmented))
+    yield family
 
 
 def _drops(counters: Sequence[Counters]) -> Iterator[Metric]:

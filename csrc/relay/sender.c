@@ -188,16 +188,29 @@ static bool is_about_runs(int error) {
     return error == EMSGSIZE || error == EIO || error == EINVAL || error == EOPNOTSUPP;
 }
 
+/* Whether the kernel has to send it in fragments. */
+static bool is_fragmented(struct vr_sender *sender, const struct vr_send_item *item) {
+    struct vr_addr peer;
+    if (item_bytes(item) <= VR_PATHMTU_SAFE_BYTES || sender->side == VR_SIDE_PUBLIC)
+        return false;
+    vr_sockaddr_read(&peer, &item->name);
+    return item_bytes(item) > vr_pathmtu_payload(&sender->pathmtu, &peer);
+}
+
 /* Counts the items of `messages` messages from `place` on as sent; returns the place after. */
-static unsigned count_sent(const struct vr_sender *sender, unsigned first_message,
-                           unsigned messages, unsigned place, struct vr_stats *stats) {
+static unsigned count_sent(struct vr_sender *sender, unsigned first_message, unsigned messages,
+                           unsigned place, struct vr_stats *stats) {
     struct vr_side_stats *side = &stats->side[sender->side];
-    unsigned items = 0;
+    unsigned items = 0, fragmented = 0;
     uint64_t bytes = 0;
     for (unsigned i = first_message; i < first_message + messages; i++)
         items += sender->message_items[i];
-    for (unsigned i = place; i < place + items; i++)
+    for (unsigned i = place; i < place + items; i++) {
         bytes += item_bytes(ordered(sender, i));
+        fragmented += is_fragmented(sender, ordered(sender, i));
+    }
+    if (fragmented)
+        vr_count_add(&side->tx_fragmented, fragmented);
     vr_count_add(&side->tx_packets, items);
     vr_count_add(&side->tx_bytes, bytes);
     return place + items;

@@ -13,6 +13,7 @@
 #ifndef VR_SENDER_H
 #define VR_SENDER_H
 
+#include "pathmtu.h"
 #include "runs.h"
 #include "sockaddr.h"
 #include "socket.h"
@@ -74,6 +75,8 @@ struct vr_sender {
     unsigned message_items[VR_LINE_MAX];
     struct iovec part[2 * VR_LINE_MAX]; /* each item's data and trailer */
     struct vr_send_control control[VR_LINE_MAX];
+
+    struct vr_pathmtu pathmtu;
 
     /* A ring; its pages are touched only when a send buffer was full. */
     unsigned backlog_first;

@@ -99,8 +99,11 @@ static int set_options(const struct vr_socket *socket) {
         return -1;
     if (socket->side == VR_SIDE_PUBLIC)
         return set_option(socket->fd, level, v4 ? IP_PKTINFO : IPV6_RECVPKTINFO, socket->wildcard);
-    return set_option(socket->fd, level, v4 ? IP_MTU_DISCOVER : IPV6_MTU_DISCOVER,
-                      v4 ? IP_PMTUDISC_OMIT : IPV6_PMTUDISC_OMIT);
+    /* IPv4 goes without DF, so routers fragment. No router does that for IPv6 (RFC 8200 4.5): there the
+     * kernel has to hear what the path takes, and fragments itself. A wildcard of both has both. */
+    if (!v4 && set_option(socket->fd, level, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_WANT) < 0)
+        return -1;
+    return set_option(socket->fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_OMIT);
 }
 
 /* --- life --- */

@@ -57,7 +57,7 @@ struct vr_socket;
 
 /* Prepares the socket's options and buffers. A wildcard public socket learns each datagram's
  * destination (IP_PKTINFO) and replies from it; the inner ones fragment rather than lose
- * (PMTUDISC_OMIT). On failure returns NULL and sets errno: EAFNOSUPPORT when the socket is not
+ * (IPv4: PMTUDISC_OMIT; IPv6: what the path takes, at least 1280 bytes, is learnt from its routers). On failure returns NULL and sets errno: EAFNOSUPPORT when the socket is not
  * IPv4 or IPv6, ENOMEM, or what the kernel said. */
 struct vr_socket *vr_socket_new(const struct vr_socket_config *config);
 void vr_socket_free(struct vr_socket *socket);

@@ -75,7 +75,8 @@ struct vr_side_stats {
     uint64_t rx_packets;
     uint64_t rx_bytes; /* UDP payload */
     uint64_t tx_packets;
-    uint64_t tx_bytes; /* UDP payload */
+    uint64_t tx_bytes;      /* UDP payload */
+    uint64_t tx_fragmented; /* INTERNAL, BACKBONE: of tx_packets, longer than the path's MTU */
 };
 
 enum { VR_ROUTE_ADDRS_SHOWN = 512 }; /* of all routes; what a relay is configured with at most */

@@ -143,6 +143,10 @@ static void check_small_mtu(int tap) {
     queue_datagrams(&f, 5, 1350);
     vr_socket_flush(f.socket, &f.stats);
     check_sent(&f, 5);
+    CHECK_EQ(f.stats.side[VR_SIDE_INTERNAL].tx_fragmented, 5);
+    queue_datagrams(&f, 2, 1280 - IP_BYTES - UDP_BYTES);
+    vr_socket_flush(f.socket, &f.stats);
+    CHECK_EQ(f.stats.side[VR_SIDE_INTERNAL].tx_fragmented, 5);
     answer_arp(tap);
     for (unsigned i = 0; i < 10; i++) {
         uint8_t frame[1600];
