@@ -55,7 +55,12 @@ CASES: dict[str, Values] = {
     },
     "bundled-redis-on-host": {**PUBLIC, "redis": {"bundled": {"enabled": True}}},
     "redis-url": {**PUBLIC, "redis": {"url": "rediss://:secret@redis.example.com:6379"}},
-    "monitoring": {**PUBLIC, "monitoring": ALL_MONITORING, "redis": {"existingSecret": "r"}},
+    "monitoring": {
+        "relay": {**PUBLIC["relay"], "clusterRoutes": {"7": ["10.9.0.4:4500"]}},
+        "keyring": {"existingSecret": "k"},
+        "monitoring": ALL_MONITORING,
+        "redis": {"existingSecret": "r"},
+    },
     "autoscaled-by-sessions": {
         **PUBLIC,
         "transceiver": {"autoscaling": {"enabled": True, "metric": "sessions"}},

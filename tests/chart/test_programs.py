@@ -64,7 +64,7 @@ def live(module_processes: Processes, tmp_path_factory: pytest.TempPathFactory) 
     relay = module_processes.relay(
         "serve", "--listen=127.0.0.1:0", "--internal=127.0.0.1:0", "--workers=1", "--admin=127.0.0.1:0",
         f"--keyring={keyring}", "--allow-transceiver=127.0.0.1/32", "--redis=redis://127.0.0.1:1",
-        f"--run-dir={home / 'run'}", "--log-format=json",
+        f"--run-dir={home / 'run'}", "--log-format=json", "--cluster-route=7=127.0.0.1:9",
     )  # fmt: skip
     transceiver = module_processes.transceiver(
         "serve", "--http=127.0.0.1:0", "--media=127.0.0.1:0", "--workers=1", "--direct",

@@ -27,7 +27,8 @@ RECOVERY_LIMIT_S = 30.0
 AFTERWARDS_S = 0.5
 SPRAY_S = 0.05
 SPRAYS = 40
-LAST_ECHO_S = 0.3
+LAST_ECHO_S = 2.0
+"""What has not come back by then never does."""
 IN_FLIGHT_S = 0.2
 """What was sent so shortly before an event is lost by it, too."""
 
@@ -169,7 +170,9 @@ def _watch(world: World, caller: Caller, happen: Callable[[], None]) -> Told:
     well_s = time.monotonic()
     time.sleep(AFTERWARDS_S)
     until_s = time.monotonic()
-    time.sleep(LAST_ECHO_S)
+    deadline_s = until_s + LAST_ECHO_S
+    while caller.outcome(well_s, until_s).lost and time.monotonic() < deadline_s:
+        time.sleep(0.02)
     whole = caller.outcome(since_s - IN_FLIGHT_S, until_s)
     afterwards = caller.outcome(well_s, until_s)
     state = world.transceiver.stats(caller.location)["state"]
