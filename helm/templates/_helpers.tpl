@@ -119,6 +119,9 @@ Call with the values of relay or transceiver. */}}
 {{- if and .backbone.enabled (not .backbone.allow) -}}
 {{- fail "relay.backbone.enabled needs relay.backbone.allow: the networks of other clusters' relays" -}}
 {{- end -}}
+{{- if and .backbone.existingSecret (not .backbone.enabled) (not .clusterRoutes) -}}
+{{- fail "relay.backbone.existingSecret is a key for nothing: neither relay.backbone.enabled nor relay.clusterRoutes is set" -}}
+{{- end -}}
 {{- if hasKey .clusterRoutes (toString $.Values.clusterId) -}}
 {{- fail (printf "relay.clusterRoutes has %v, which is this cluster's own clusterId" $.Values.clusterId) -}}
 {{- end -}}

@@ -137,7 +137,12 @@ CASES: dict[str, Values] = {
             "publicAddresses": ["198.51.100.7"],
             "location": "-33.9,151.2",
             "ingressWeight": 0.5,
-            "backbone": {"enabled": True, "port": 4600, "allow": ["10.9.0.0/16", "10.8.0.0/16"]},
+            "backbone": {
+                "enabled": True,
+                "port": 4600,
+                "allow": ["10.9.0.0/16", "10.8.0.0/16"],
+                "existingSecret": "b",
+            },
             "clusterRoutes": {"7": ["10.9.0.4:4500"], "65535": ["10.8.0.4:4500", "10.8.0.5:4500"]},
         },
         "transceiver": {
@@ -213,6 +218,10 @@ REFUSED: dict[str, tuple[Values, str]] = {
     "a route to a cluster with another keyring": (
         {"relay": {**PUBLIC["relay"], "clusterRoutes": {"7": ["10.9.0.4:4500"]}}},
         "keyring.existingSecret",
+    ),
+    "a key for nothing": (
+        {"relay": {**PUBLIC["relay"], "backbone": {"existingSecret": "b"}}},
+        "relay.backbone.existingSecret is a key for nothing",
     ),
     "a route to itself": (
         {

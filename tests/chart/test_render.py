@@ -147,6 +147,7 @@ def test_volumes_secrets_and_maps_are_there(rendered: Rendered, case: str) -> No
         for section in ("keyring", "auth", "redis", "backend")
         if (text := CASES[case].get(section, {}).get("existingSecret"))
     }
+    existing.add(("Secret", CASES[case]["relay"].get("backbone", {}).get("existingSecret", "")))
     for name, pod in pods(manifests):
         spec = pod["spec"]
         container = spec["containers"][0]

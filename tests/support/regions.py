@@ -16,6 +16,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -117,7 +118,8 @@ class World:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._processes.stop_all()
+        for process in self._processes.started:
+            process.kill()
         self._stack.close()
 
     def client(self, region: Region, profile: LinkProfile = NEAR) -> Host:
@@ -206,6 +208,8 @@ class World:
     def _start(self) -> None:
         """All programs at once, then wait for each."""
         oregon = self.oregon
+        key = self._directory / "backbone-key"
+        key.write_text(secrets.token_hex(16) + "\n")
         targets = ",".join(f"{host.address}:{BACKBONE_PORT}" for host in oregon.hosts[:2])
         for entry in (self.frankfurt, self.london):
             self._relay(entry, entry.hosts[0], "--cluster-route", f"{oregon.cluster}={targets}")
@@ -246,8 +250,16 @@ class World:
     def _relay(self, region: Region, host: Host, *arguments: str) -> None:
         listen = tuple(f"{address}:{PORT}" for address in (ANYCAST, region.public))
         cluster = ("--cluster", str(region.cluster))
+        key = ("--backbone-key", str(self._directory / "backbone-key"))
         region.relays.append(
             RelayHost(
-                region.lab, *cluster, *arguments, host=host, listen=listen, workers=1, ready=False
+                region.lab,
+                *cluster,
+                *key,
+                *arguments,
+                host=host,
+                listen=listen,
+                workers=1,
+                ready=False,
             )
         )

@@ -91,6 +91,9 @@ spec:
         {{- range $id, $addresses := $relay.clusterRoutes }}
         - --cluster-route={{ $id }}={{ join "," $addresses }}
         {{- end }}
+        {{- if $relay.backbone.existingSecret }}
+        - --backbone-key=/etc/voice/backbone/backbone-key
+        {{- end }}
         - --keyring=/etc/voice/keyring/keyring
         - --workers={{ $relay.workers }}
         - --pin={{ $relay.pin }}
@@ -139,11 +142,18 @@ spec:
       securityContext: {{- toYaml $relay.containerSecurityContext | nindent 8 }}
       volumeMounts:
         - {name: keyring, mountPath: /etc/voice/keyring, readOnly: true}
+        {{- if $relay.backbone.existingSecret }}
+        - {name: backbone, mountPath: /etc/voice/backbone, readOnly: true}
+        {{- end }}
         - {name: run, mountPath: /run/relay}
         - {name: tmp, mountPath: /tmp}
   volumes:
     - name: keyring
       secret: {secretName: {{ include "voice.keyringSecret" . }}, defaultMode: 0440}
+    {{- with $relay.backbone.existingSecret }}
+    - name: backbone
+      secret: {secretName: {{ . }}, defaultMode: 0440}
+    {{- end }}
     - name: run
       emptyDir: {medium: Memory, sizeLimit: 1Mi}
     - name: tmp
