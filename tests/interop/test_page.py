@@ -182,6 +182,29 @@ def test_cancelling_while_calling_leaves_nothing_behind(page: Page, demo: Demo) 
     wait_until(page, f"(await (await fetch('{stats_url}')).json()).state === 'closed'")
 
 
+def test_the_chosen_entry_is_asked_for(page: Page, demo: Demo) -> None:
+    """`./run soak` has the same with regions (test_page_regions.py)."""
+    asked: list[str] = []
+
+    def configure(route: Route) -> None:
+        response = route.fetch()
+        config = response.json()
+        config["ingresses"]["elsewhere"] = ["192.0.2.1:3478"]
+        route.fulfill(response=response, json=config)
+
+    page.route("**/demo/config.json", configure)
+    page.route(
+        "**/v1/realtime/calls*", lambda route: (asked.append(route.request.url), route.abort())
+    )
+    page.goto(f"{demo.url}/?ingress=elsewhere")
+    page.click("#settings summary")
+    assert page.locator("#entry option").all_inner_texts() == ["The nearest", "demo", "elsewhere"]
+    notice_after(page, "#tone")
+    page.select_option("#entry", "")
+    notice_after(page, "#tone")
+    assert [url.partition("?")[2] for url in asked] == ["ingress=elsewhere", ""]
+
+
 def test_mute_sends_silence(page: Page, demo: Demo) -> None:
     page.goto(demo.url)
     page.click("#tone")

@@ -13,7 +13,7 @@ from tests.support.process import Processes
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(180)]
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from tests.support.relayed import Relay
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(180)]
 
 SELECTED = """(async () => {
   const reports = [...(await voiceRelay.call.connection.getStats()).values()];
