@@ -192,10 +192,12 @@ def test_the_chosen_entry_is_asked_for(page: Page, demo: Demo) -> None:
         config["ingresses"]["elsewhere"] = ["192.0.2.1:3478"]
         route.fulfill(response=response, json=config)
 
+    def refuse(route: Route) -> None:
+        asked.append(route.request.url)
+        route.abort()
+
     page.route("**/demo/config.json", configure)
-    page.route(
-        "**/v1/realtime/calls*", lambda route: (asked.append(route.request.url), route.abort())
-    )
+    page.route("**/v1/realtime/calls*", refuse)
     page.goto(f"{demo.url}/?ingress=elsewhere")
     page.click("#settings summary")
     assert page.locator("#entry option").all_inner_texts() == ["The nearest", "demo", "elsewhere"]
