@@ -26,7 +26,7 @@ PATIENCE_S = 1.0
 RECOVERY_LIMIT_S = 30.0
 AFTERWARDS_S = 0.5
 SPRAY_S = 0.05
-SPRAYS = 40
+SPRAYS = 30
 LAST_ECHO_S = 2.0
 """What has not come back by then never does."""
 IN_FLIGHT_S = 0.2
