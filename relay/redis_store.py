@@ -3,6 +3,8 @@
 1. No call takes longer than twice its timeouts; whether to try again is the caller's to decide.
 2. After an error the connection is dropped: the next call connects anew, so a failover heals.
 3. An error's text never holds the URL or the password.
+4. Whatever answers at the URL may be no Redis at all: of an answer that cannot be read, the client library
+   raises anything, from ValueError to RecursionError. All of it is StoreError, so that no thread ends of it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +17,6 @@ from redis.exceptions import (
     NoPermissionError,
     OutOfMemoryError,
     ReadOnlyError,
-    RedisError,
 )
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -78,16 +79,16 @@ class RedisStore:
             self._redis.ping()
         except NoPermissionError:
             pass  # not for PING, but it answers
-        except (RedisError, OSError) as error:
+        except Exception as error:
             raise self._failed(error) from None
 
     def get(self, keys: Sequence[bytes]) -> list[object]:
         """The values, None for those that are missing. Raises StoreError."""
         try:
             found = self._redis.mget(keys)
-        except (RedisError, OSError) as error:
+        except Exception as error:
             raise self._failed(error) from None
-        return list(found) if isinstance(found, list) else []
+        return list(found[: len(keys)]) if isinstance(found, list) else []
 
     def set(self, values: Mapping[bytes, bytes], ttl_s: int) -> None:
         """Write all, in one round trip. Raises StoreError when one is refused."""
@@ -96,7 +97,7 @@ class RedisStore:
                 for key, value in values.items():
                     pipeline.set(key, value, ex=ttl_s)
                 results = pipeline.execute(raise_on_error=False)
-        except (RedisError, OSError) as error:
+        except Exception as error:
             raise self._failed(error) from None
         for result in results:
             if isinstance(result, Exception):
@@ -106,7 +107,7 @@ class RedisStore:
         """Write a field of a hash. Raises StoreError."""
         try:
             self._redis.hset(key, field, value)
-        except (RedisError, OSError) as error:
+        except Exception as error:
             raise self._failed(error) from None
 
     def _failed(self, error: Exception) -> StoreError:

@@ -4,11 +4,15 @@
 2. What it knows stands on the FleetBoard. When it dies, that stands as it is until it is replaced.
 3. One thread for each Redis, so that one which hangs delays no news from another.
 4. Redis in trouble is one log line when it begins and one when it ends. No line holds a URL.
+5. Whatever answers there may be no Redis at all: of an answer that cannot be read anything is raised, from
+   ValueError to RecursionError, and all of it is trouble, so that no thread ends of it. What is too much for
+   MEMORY_MAX_BYTES is, too.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import select
 import signal
 import threading
@@ -43,6 +47,8 @@ REDIS_LIMIT_S = 0.75
 """The wait for a connection, and for an answer; less than the TTL."""
 FORGET_EVERY_S = 60.0
 NICE = 10
+MEMORY_MAX_BYTES = 512 << 20
+"""Of the watch's own data, which is far less: a fleet of FIELDS_MAX takes some MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,9 @@ def run_watch(parts: WatchParts, life_fd: int) -> None:
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, signal.SIG_IGN)
     os.nice(NICE)
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    if most == resource.RLIM_INFINITY or most > MEMORY_MAX_BYTES:
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_MAX_BYTES, most))
     Watch(parts).start()
     select.select([life_fd], [], [])
 
@@ -123,7 +132,7 @@ class Source:
         self._told, self._due_s = state, now_s + ANNOUNCE_S
         try:
             self._exchange(state)
-        except (redis.RedisError, OSError, ValueError) as error:
+        except Exception as error:
             self._redis.connection_pool.disconnect()
             self.ingresses.failed()
             self.clusters.failed()
