@@ -7,6 +7,7 @@ believes the opposite of its own place and of cluster 1's: if it handed anything
 from __future__ import annotations
 
 import ipaddress
+import json
 import socket
 import time
 from collections.abc import Iterator, Mapping
@@ -308,6 +309,27 @@ async def test_only_who_holds_the_secret_hands_over_and_each_box_once(world: Wor
         for bad in (box, old, misled, foreign, between_hosts, b"", b"\0" * 60_000):
             assert (await post(bad))[0] == 403
         assert (await post(b"\0" * 1_000_000))[0] == 413
+
+
+async def test_no_offer_of_a_client_makes_a_cluster_passed_over(world: World) -> None:
+    """A session that is as long as one may be, which JSON can write shorter and longer."""
+    async with client(world.base) as http:
+        _, ready = await offer_to(http, 2, TOKYO)
+        await http.delete(ready)
+        before = await handed(http, 2)
+        for fill, cluster in (
+            ('"' + "\U0001f600" * 60_000 + '"', 2),
+            ("[" + "1e9," * 60_000 + "1]", 1),
+        ):
+            body = f'{{"sdp": {json.dumps(CHROMIUM)}, "session": {{"x": {fill}}}}}'
+            json_of = {"Content-Type": "application/json", **at(TOKYO)}
+            async with http.post(CALLS, data=body.encode(), headers=json_of) as response:
+                assert response.status == 201
+                assert owner_of(response.headers["Location"]) == cluster
+            await http.delete(response.headers["Location"])
+        after = await handed(http, 2)
+        assert after.get("failed") == before.get("failed")
+        assert after["refused"] == before.get("refused", 0) + 1
 
 
 def ask_rest(ask: Ask) -> tuple[str, str, Mapping[str, str], bytes]:
