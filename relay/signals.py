@@ -1,5 +1,6 @@
 """Signals as something to select on: Python's wakeup descriptor writes their numbers into a pipe."""
 
+import os
 import signal
 import socket
 from collections.abc import Iterable
@@ -27,6 +28,28 @@ class SignalPipe:
             return [signal.Signals(number) for number in self._read.recv(4096)]
         except BlockingIOError:
             return []
+
+
+class Terminal:
+    """The controlling terminal, and whether it has been closed since: SIGHUP means that, too.
+
+    Who starts under `nohup`, or without a terminal, has none that matters.
+    """
+
+    def __init__(self) -> None:
+        self._counts = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and _has_terminal()
+
+    def is_closed(self) -> bool:
+        """True once there was one and it is gone. The kernel takes it away before it sends SIGHUP."""
+        return self._counts and not _has_terminal()
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
 
 
 def _nothing(_number: int, _frame: FrameType | None) -> None:

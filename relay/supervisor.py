@@ -4,7 +4,8 @@
 2. Everything is opened, or taken over, before the first child starts; a fault there is one line.
 3. SIGTERM or SIGINT: the relay stops being ready, forwards until few flows are left or time is up,
    then ends with status 0. A second signal ends it at once.
-4. SIGHUP: it starts its own successor, the version that is on disk now, which takes over.
+4. SIGHUP: it starts its own successor, the version that is on disk now, which takes over; when it comes
+   because the terminal was closed, it drains instead.
 5. It reaps whatever ends, adopted strangers included, since in a container it is process 1.
 """
 
@@ -25,7 +26,7 @@ from relay.log import Logger
 from relay.notify import barrier, notify
 from relay.pool import PoolConfig, WorkerPool
 from relay.rundir import connect_takeover
-from relay.signals import SignalPipe
+from relay.signals import SignalPipe, Terminal
 from relay.status import State, StatusPage, create_status
 from relay.takeover import Takeover
 from relay.tuning import tune
@@ -91,6 +92,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Serve until a signal or a successor ends it; the exit status."""
+        self._terminal = Terminal()  # before SIGHUP has a handler
         self._signals = SignalPipe((signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
         self._events.watch(self._signals.fileno(), self._on_signals)
         self._events.watch(self._estate.run_dir.listener.fileno(), self._on_successor)
@@ -161,8 +163,12 @@ class Supervisor:
         for number in self._signals.read():
             if number in (signal.SIGTERM, signal.SIGINT):
                 self._on_stop(number)
-            elif number == signal.SIGHUP:
+            elif number == signal.SIGHUP and not self._terminal.is_closed():
                 self._start_successor()
+            elif (
+                self._stop_signals == 0
+            ):  # once: the shell sends it, then the kernel as the shell ends
+                self._on_stop(number)
 
     def _on_stop(self, number: signal.Signals) -> None:
         self._stop_signals += 1

@@ -25,6 +25,24 @@ from tests.support.relayed import (
 
 NAMESPACE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 
+# Its argument runs in a terminal of its own, though its output goes where ours goes; SIGUSR1 closes the terminal.
+IN_A_TERMINAL = """
+import fcntl, os, signal, sys, termios
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+master, slave = os.openpty()
+child = os.fork()
+if child == 0:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
+    os.close(master)
+    os.setsid()
+    fcntl.ioctl(slave, termios.TIOCSCTTY)
+    os.execvp(sys.argv[1], sys.argv[1:])
+os.close(slave)
+signal.sigwait([signal.SIGUSR1])
+os.close(master)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
 
 def missing_for_pid_namespaces() -> str | None:
     """Why a process cannot be made process 1 here; None when it can."""
@@ -49,6 +67,14 @@ def test_readiness_goes_first_forwarding_goes_on_until_the_timeout(
         newcomer.establish(transceiver.ufrag(relay.keyring), relay.public[0], transceiver)
     assert relay.process.wait() == 0
     assert time.monotonic() - start >= 2
+
+
+def test_a_closed_terminal_ends_it(processes: Processes, tmp_path: Path) -> None:
+    prefix = (sys.executable, "-c", IN_A_TERMINAL)
+    relay = Relay(processes, tmp_path, prefix=prefix)
+    os.kill(relay.process.pid, signal.SIGUSR1)
+    relay.process.wait_event("draining", signal="SIGHUP")
+    assert relay.process.wait() == 0
 
 
 def test_few_flows_end_the_drain(
