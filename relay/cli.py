@@ -46,7 +46,7 @@ class Number(click.FloatRange):
 
 
 class OneLineGroup(click.Group):
-    """A group whose every error is one line on stderr."""
+    """A group whose every error is one line on stderr; without a command it prints its help there."""
 
     def main(self, args: Sequence[str] | None = None, *_: Any, **extra: Any) -> Any:
         """Run and exit: 2 for wrong input, 1 when the relay cannot go on."""
@@ -56,6 +56,9 @@ class OneLineGroup(click.Group):
             sys.exit(exit_request.exit_code)
         except click.Abort:
             sys.exit(130)
+        except click.exceptions.NoArgsIsHelpError as error:
+            error.show()
+            sys.exit(error.exit_code)
         except click.ClickException as error:
             _fail(error.format_message(), error.exit_code)
         except RelayError as error:
@@ -103,7 +106,7 @@ def _read_toml(context: click.Context, _parameter: click.Parameter, path: str | 
 
 @click.group(
     cls=OneLineGroup,
-    no_args_is_help=False,
+    no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(package_name="voice-relay", message="%(version)s")

@@ -159,7 +159,7 @@ def parse_limits(option: str, texts: Sequence[str], known: Mapping[str, int]) ->
         if not equals or not number.isascii() or not number.isdigit():
             raise ConfigError(option, text, "expected NAME=NUMBER")
         if name not in known:
-            names = ", ".join(sorted(known))
+            names = ", ".join(sorted(known)).replace("_", "-")
             raise ConfigError(option, text, f"unknown limit; the limits are {names}")
         if not 1 <= int(number) < 1 << 32:
             raise ConfigError(option, text, "the number is out of range (1 to 4294967295)")

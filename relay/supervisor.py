@@ -165,10 +165,8 @@ class Supervisor:
                 self._on_stop(number)
             elif number == signal.SIGHUP and not self._terminal.is_closed():
                 self._start_successor()
-            elif (
-                self._stop_signals == 0
-            ):  # once: the shell sends it, then the kernel as the shell ends
-                self._on_stop(number)
+            elif self._stop_signals == 0:
+                self._on_stop(number)  # once: the kernel repeats it as the shell ends
 
     def _on_stop(self, number: signal.Signals) -> None:
         self._stop_signals += 1

@@ -6,6 +6,7 @@ import os
 import secrets
 import socket
 import struct
+import subprocess
 import sys
 from ipaddress import ip_address, ip_network
 from pathlib import Path
@@ -333,6 +334,12 @@ def test_wrong_input_is_one_line_and_status_2(
     output = wrong.process.output().strip()
     assert len(output.splitlines()) == 1
     assert named in output
+
+
+def test_without_a_command_it_prints_its_help() -> None:
+    bare = subprocess.run([sys.executable, "-m", "relay"], capture_output=True, text=True)
+    assert bare.returncode == 2
+    assert "\n  serve " in bare.stderr
 
 
 def test_options_from_environment_and_file_and_flags_win(
