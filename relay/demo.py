@@ -146,6 +146,8 @@ class _Demo:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._on_signal)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # else under nohup
+            loop.add_signal_handler(signal.SIGHUP, self._on_signal)
         serving = asyncio.create_task(self._serve())
         ending = asyncio.create_task(self._ending.wait())
         try:

@@ -37,6 +37,12 @@ def children(pid: int) -> list[int]:
     return [int(child) for child in path.read_text().split()]
 
 
+def keyring_of(pid: int) -> Path:
+    """The file that the programs of the demo `pid` were given."""
+    words = Path(f"/proc/{children(pid)[0]}/cmdline").read_text().split("\0")
+    return Path(words[words.index("--keyring") + 1])
+
+
 def test_one_line_a_page_and_a_quiet_end(processes: Processes) -> None:
     process, url = start(processes)
     assert re.fullmatch(r"http://localhost:\d+", url)
@@ -79,11 +85,15 @@ async def test_regions_have_a_page_each_and_a_call_enters_at_any(processes: Proc
 
 
 def test_a_public_address_serves_https(processes: Processes) -> None:
-    _, url = start(processes, "--public-address", "127.0.0.1")
+    process, url = start(processes, "--public-address", "127.0.0.1")
     assert url.startswith("https://127.0.0.1:")
     trusting = ssl._create_unverified_context()
     with urllib.request.urlopen(f"{url}/", timeout=10, context=trusting) as response:
         assert response.status == 200
+    keyring = keyring_of(process.pid)
+    assert keyring.exists()
+    assert process.stop(signal.SIGHUP) == 0  # its terminal was closed
+    assert not keyring.parent.exists()
 
 
 @pytest.mark.parametrize("victim", ["relay", "transceiver"])
