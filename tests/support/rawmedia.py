@@ -21,6 +21,8 @@ from tests.support.rawcall import OFFER, TIMEOUT_S, RawCall
 from transceiver.media import SrtpKeys
 
 FRAME_S = 0.02
+CONSENT_INTERVAL_S = 5.0
+"""Of checks alone (RFC 7675, 5.1)."""
 FRAME_SAMPLES = 160
 SILENCE = b"\xff" * FRAME_SAMPLES
 LOUD = (b"\x9f" * 8 + b"\x1f" * 8) * (FRAME_SAMPLES // 16)
@@ -71,18 +73,21 @@ class RawMediaCall(RawCall):
         self.speaking_until_s = time.monotonic() + seconds
 
     def mute_packets(self) -> None:
-        """Sends no more frames: the checks go on."""
+        """Sends no more frames, only checks."""
         assert self._task is not None
         self._task.cancel()
+        self._task = asyncio.create_task(self._check_on())
 
     def go_on(self) -> None:
         """Sends frames again, as after a pause."""
+        assert self._task is not None
+        self._task.cancel()
         self._task = asyncio.create_task(self._talk())
 
     def vanish(self) -> None:
         """Falls silent for good without a word, and closes its socket."""
-        self.mute_packets()
-        assert self._transport is not None
+        assert self._task is not None and self._transport is not None
+        self._task.cancel()
         self._transport.abort()
         self._transport = None
 
@@ -95,6 +100,11 @@ class RawMediaCall(RawCall):
         if self._task is not None:
             self._task.cancel()
         super().close()
+
+    async def _check_on(self) -> None:
+        while True:
+            await asyncio.sleep(CONSENT_INTERVAL_S)
+            self._check()
 
     def _start_media(self, keys: SrtpKeys) -> None:
         profile = Policy.SRTP_PROFILE_AES128_CM_SHA1_80
