@@ -86,7 +86,8 @@ class RawMediaCall(RawCall):
 
     def vanish(self) -> None:
         """Falls silent for good without a word, and closes its socket."""
-        assert self._task is not None and self._transport is not None
+        assert self._task is not None
+        assert self._transport is not None
         self._task.cancel()
         self._transport.abort()
         self._transport = None
