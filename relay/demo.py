@@ -136,7 +136,7 @@ class _Demo:
     def __init__(self, config: DemoConfig, folder: Path, log: Logger) -> None:
         self._config = config
         self._folder = folder
-        self._programs = Programs(config.log_level, log)
+        self._programs = Programs(folder, config.log_level, log)
         self._backbone = Backbone(config.regions)
         self._certificate: Path | None = None
         self._signals = 0

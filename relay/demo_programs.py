@@ -2,7 +2,8 @@
 
 1. No program outlives the demo: the kernel ends it when the demo dies, even by SIGKILL.
 2. A program that ends by itself is an error of the demo (StartError), whatever the demo waits for then.
-3. They are ended in the reverse order of their kinds' start: transceivers before relays, so that calls end while
+3. What they keep for their life only lies in the demo's folder, which goes with it however they end.
+4. They are ended in the reverse order of their kinds' start: transceivers before relays, so that calls end while
    their packets still flow.
 """
 
@@ -64,7 +65,8 @@ class Program:
 class Programs:
     """All of them."""
 
-    def __init__(self, log_level: str, log: Logger) -> None:
+    def __init__(self, folder: Path, log_level: str, log: Logger) -> None:
+        self._folder = folder
         self._log_level = log_level
         self._log = log
         self._all: list[Program] = []
@@ -77,6 +79,7 @@ class Programs:
             for name, value in os.environ.items()
             if name == _BACKEND_KEY or not name.startswith(_OWN_VARIABLES)
         }
+        environment["TMPDIR"] = str(self._folder)
         logs = ["--log-level", self._log_level, "--log-format", "json"]
         if self._log_level in ("warning", "error"):
             logs[1] = "info"  # the demo itself needs the event `listening`
@@ -124,11 +127,11 @@ class Programs:
                 program.process.kill()
 
     async def end(self) -> None:
-        """Kind by kind (rule 3), with END_LIMIT_S for each kind."""
+        """Kind by kind (rule 4), with END_LIMIT_S for each kind; what a killed one had started ends, too."""
         for kind in dict.fromkeys(program.kind for program in reversed(self._all)):
             await asyncio.gather(*(self._end(one) for one in self._all if one.kind == kind))
         if self._readers:
-            await asyncio.wait(self._readers, timeout=1.0)
+            await asyncio.wait(self._readers, timeout=END_LIMIT_S)
 
     async def _end(self, program: Program) -> None:
         with contextlib.suppress(ProcessLookupError):

@@ -14,7 +14,7 @@ import pytest
 
 from tests.integration.test_transceiver_calls import stats_of
 from tests.support.calls import stock_call
-from tests.support.process import Process, Processes
+from tests.support.process import Process, Processes, session_members
 from tests.support.relayed import bind_udp, is_running, wait_until
 
 FREE = ("--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0")
@@ -111,6 +111,18 @@ def test_children_end_with_a_demo_that_is_killed(processes: Processes) -> None:
     started = children(process.pid)
     os.kill(process.pid, signal.SIGKILL)
     wait_until(lambda: not any(is_running(pid) for pid in started), "children end")
+
+
+def test_two_signals_leave_nothing_behind(processes: Processes, tmp_path: Path) -> None:
+    """The second kills the programs, which then take nothing away themselves."""
+    process = processes.relay("demo", *FREE, env={"TMPDIR": str(tmp_path)})
+    wait_until(lambda: "open http" in process.output(), "ready", 60)
+    os.kill(process.pid, signal.SIGINT)
+    os.kill(process.pid, signal.SIGTERM)
+    assert process.wait() == 0
+    assert session_members(process.pid) == []
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == []
+    assert "Traceback" not in process.output()
 
 
 def test_a_port_in_use_is_named(processes: Processes) -> None:
