@@ -222,7 +222,7 @@ static enum vr_drop take_probe(struct vr_forwarder *forwarder, const struct vr_a
         vr_probes_show(forwarder->probes, forwarder->stats);
         return VR_DROPS;
     }
-    if (!vr_echoes_may(forwarder->echoes, arrival->payload, arrival->at.now_ms))
+    if (!vr_echoes_may(forwarder->echoes, &in->source, arrival->payload, arrival->at.now_ms))
         return VR_DROP_PROBE_REPEATED;
     *out = (struct vr_egress){.data = in->data, .data_bytes = VR_PROBE_BYTES, .is_probe = true};
     out->hops = 1;

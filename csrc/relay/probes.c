@@ -195,17 +195,19 @@ void vr_probes_restore(struct vr_probes *probes, const struct vr_stats *stats) {
 
 /* --- the other side --- */
 
-bool vr_echoes_may(struct vr_echoes *echoes, const uint8_t nonce[VR_PROBE_NONCE_BYTES],
-                   uint32_t now_ms) {
+bool vr_echoes_may(struct vr_echoes *echoes, const struct vr_addr *sender,
+                   const uint8_t nonce[VR_PROBE_NONCE_BYTES], uint32_t now_ms) {
     uint64_t hash = vr_siphash(&echoes->hash_key, nonce, VR_PROBE_NONCE_BYTES);
     uint64_t *seen = &echoes->seen[hash % VR_ECHO_MEMORY];
+    uint64_t peer = vr_siphash(&echoes->hash_key, sender->ip, sizeof sender->ip);
+    uint16_t *in_second = &echoes->in_second[peer % VR_ECHO_PEERS];
     if (now_ms - echoes->second >= 1000) {
         echoes->second = now_ms;
-        echoes->in_second = 0;
+        memset(echoes->in_second, 0, sizeof echoes->in_second);
     }
-    if (*seen == hash || echoes->in_second >= VR_ECHOES_PER_S)
+    if (*seen == hash || *in_second >= VR_ECHOES_PER_S)
         return false;
-    echoes->in_second++;
+    ++*in_second;
     *seen = hash;
     return true;
 }

@@ -9,7 +9,8 @@
  * 3. An address is down when VR_PROBES_LOST probes in a row were not answered, and up again when
  *    VR_PROBES_BACK in a row were. It begins as up.
  * 4. Who echoes keeps nothing of a flow and never sends more than it got. It echoes a nonce once, so two
- *    backbones cannot be made to send one back and forth, and VR_ECHOES_PER_S at most.
+ *    backbones cannot be made to send one back and forth, and VR_ECHOES_PER_S at most for one address,
+ *    whatever its port: probes in the name of one entry cost no other entry its echoes.
  *
  * Sans-IO: time and random bytes are arguments. Used by one thread.
  */
@@ -27,8 +28,9 @@ enum {
     VR_PROBE_MEMORY = 8, /* power of two; 2 s: no useful way takes longer */
     VR_PROBES_LOST = 5,
     VR_PROBES_BACK = 3,
-    VR_ECHOES_PER_S = 4000,
-    VR_ECHO_MEMORY = 8192, /* power of two; longer than a datagram is under way */
+    VR_ECHOES_PER_S = 1000, /* an entry of 64 workers sends 256 */
+    VR_ECHO_PEERS = 256,    /* power of two; addresses of one secret hash share */
+    VR_ECHO_MEMORY = 8192,  /* power of two; longer than a datagram is under way */
 };
 
 /* --- the entry's side --- */
@@ -72,12 +74,13 @@ static inline bool vr_probe_is(const struct vr_flow_key *key) {
 struct vr_echoes {
     struct vr_hash_key hash_key;
     uint32_t second;
-    uint32_t in_second;
+    uint16_t in_second[VR_ECHO_PEERS];
     uint64_t seen[VR_ECHO_MEMORY];
 };
 
-/* Whether a probe with this nonce may be echoed (rule 4). `echoes` is zeroed, with a secret key. */
-bool vr_echoes_may(struct vr_echoes *echoes, const uint8_t nonce[VR_PROBE_NONCE_BYTES],
-                   uint32_t now_ms);
+/* Whether a probe with this nonce may be echoed to `sender` (rule 4). `echoes` is zeroed, with a secret
+ * key. */
+bool vr_echoes_may(struct vr_echoes *echoes, const struct vr_addr *sender,
+                   const uint8_t nonce[VR_PROBE_NONCE_BYTES], uint32_t now_ms);
 
 #endif

@@ -206,15 +206,23 @@ TEST(a_relay_without_routes_probes_nobody) {
 
 TEST(a_nonce_is_echoed_once_and_so_many_in_a_second) {
     static struct vr_echoes echoes = {.hash_key = {{1, 2}}};
+    struct vr_addr peer = {.ip = {10}, .port_be = 1}, other = {.ip = {11}, .port_be = 1};
     uint8_t nonce[VR_PROBE_NONCE_BYTES] = {0};
-    unsigned echoed = 0;
-    CHECK(vr_echoes_may(&echoes, nonce, 5000));
-    CHECK(!vr_echoes_may(&echoes, nonce, 5000));
-    CHECK(!vr_echoes_may(&echoes, nonce, 5900));
-    for (unsigned i = 1; i < 2 * VR_ECHOES_PER_S; i++) {
+    unsigned echoed = 0, again = 0, i = 1;
+    CHECK(vr_echoes_may(&echoes, &peer, nonce, 5000));
+    CHECK(!vr_echoes_may(&echoes, &peer, nonce, 5000));
+    CHECK(!vr_echoes_may(&echoes, &other, nonce, 5900));
+    for (; i < 2 * VR_ECHOES_PER_S; i++) {
         memcpy(nonce, &i, sizeof i);
-        echoed += vr_echoes_may(&echoes, nonce, 5900);
+        peer.port_be++;
+        echoed += vr_echoes_may(&echoes, &peer, nonce, 5900);
     }
     CHECK_EQ(echoed, VR_ECHOES_PER_S - 1);
-    CHECK(vr_echoes_may(&echoes, nonce, 6000));
+    for (; i < 2 * VR_ECHOES_PER_S + 100; i++) {
+        memcpy(nonce, &i, sizeof i);
+        again += vr_echoes_may(&echoes, &other, nonce, 5900);
+    }
+    CHECK_EQ(again, 100); /* another peer's are its own */
+    memcpy(nonce, &i, sizeof i);
+    CHECK(vr_echoes_may(&echoes, &peer, nonce, 6000));
 }
