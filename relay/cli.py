@@ -287,7 +287,12 @@ def keygen(key_id: int, backbone: bool) -> None:
     "Take over from the relay that runs in --run-dir, without losing a packet.",
     is_flag=True,
 )
-@option("--run-dir", "Lock and unix sockets of this relay.", metavar="DIR")
+@option(
+    "--run-dir",
+    "Lock and unix socket of this relay.  [default: $RUNTIME_DIRECTORY, else /run/relay, else "
+    "$XDG_RUNTIME_DIR/relay]",
+    metavar="DIR",
+)
 @click.option(
     "--config",
     envvar="RELAY_CONFIG",

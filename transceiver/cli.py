@@ -52,6 +52,12 @@ class Number(click.FloatRange):
         return number
 
 
+class _Line(click.types.StringParamType):
+    """Text with spaces; where several come from one variable, each has a line of its own."""
+
+    envvar_list_splitter = "\n"
+
+
 class _OneLine(click.Group):
     """A group whose errors are one line each."""
 
@@ -108,7 +114,8 @@ def _load_file(context: click.Context, _parameter: click.Parameter, value: str |
     cls=SourcedCommand,
     context_settings={"auto_envvar_prefix": "TRANSCEIVER"},
     epilog="Every option can come from a variable, too: --max-sessions from TRANSCEIVER_MAX_SESSIONS. "
-    "Those that may be repeated split on white space. Flags win over variables, variables over the file.",
+    f"Those that may be repeated (--{', --'.join(_REPEATABLE).replace('_', '-')}) "
+    "split on white space. Flags win over variables, variables over the file.",
 )
 @click.option(
     "--config",
@@ -202,7 +209,11 @@ def _load_file(context: click.Context, _parameter: click.Parameter, value: str |
     help=f"The key of Realtime servers; without it, ${KEY_VARIABLE}.",
 )
 @click.option(
-    "--backend-header", multiple=True, metavar="'NAME: VALUE'", help="Sent to Realtime servers."
+    "--backend-header",
+    multiple=True,
+    type=_Line(),
+    metavar="'NAME: VALUE'",
+    help="Sent to Realtime servers; in a variable, a line each.",
 )
 @click.option(
     "--backend-dialect",

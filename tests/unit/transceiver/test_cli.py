@@ -273,9 +273,11 @@ def test_everything_from_the_environment(keyring: str) -> None:
             "TRANSCEIVER_KEYRING": keyring,
             "TRANSCEIVER_INGRESS": "a=192.0.2.1:1 b=192.0.2.2:2",
             "TRANSCEIVER_WORKERS": "1",
+            "TRANSCEIVER_BACKEND_HEADER": "X-One: a b\nX-Two: c",
         }
     )
     assert [ingress.name for ingress in config.ingresses] == ["a", "b"]
+    assert config.backends.headers == {"X-One": "a b", "X-Two": "c"}
 
 
 @pytest.mark.parametrize(
