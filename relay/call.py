@@ -123,8 +123,18 @@ async def _place(plan: CallPlan, number: int, wait_s: float) -> CallReport:
     except _TroubleError as error:
         report.trouble = str(error)
     except (aiohttp.ClientError, OSError) as error:
-        report.trouble = f"{type(error).__name__}: {error}"
+        report.trouble = _told(plan, error)
     return report
+
+
+def _told(plan: CallPlan, error: Exception) -> str:
+    """Why signaling was not reached, and what to do about it."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        why = getattr(error.certificate_error, "verify_message", error.certificate_error)
+        return f"the certificate of {plan.url} is not trusted ({why}); --insecure takes any"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return f"nobody answers at {plan.url}: {error.os_error.strerror or error.os_error}"
+    return f"{type(error).__name__}: {error}"
 
 
 class _TroubleError(Exception):
@@ -183,8 +193,11 @@ class _Call:
         ) as response:
             text = await response.text()
             if response.status != 201:
+                hint = (
+                    "; a key comes from --key or RELAY_CALL_KEY" if response.status == 401 else ""
+                )
                 raise _TroubleError(
-                    f"the offer got {response.status}: {' '.join(text.split())[:200]}"
+                    f"the offer got {response.status}: {' '.join(text.split())[:200]}{hint}"
                 )
             location = URL(response.headers.get("Location", ""))
             self._location = str(response.url.join(location))

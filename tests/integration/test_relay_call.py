@@ -6,6 +6,7 @@ import json
 import socket
 import urllib.request
 from collections.abc import Callable
+from ipaddress import ip_address
 from pathlib import Path
 from signal import SIGTERM
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from relay.call import calls_url
+from relay.certificate import write_self_signed
 from relay.wire.keyring import generate_line
 from tests.support.process import Process, Processes
 from tests.support.relayed import wait_until
@@ -75,6 +77,30 @@ def test_a_wrong_key_is_a_failure(
     caller = processes.relay("call", origin, "--key=wrong")
     assert caller.wait() == 1
     assert "FAILED: the offer got 401" in caller.output()
+    assert "--key or RELAY_CALL_KEY" in caller.output()
+
+
+def test_a_server_that_is_not_there_is_named(processes: Processes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        origin = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    caller = processes.relay("call", origin)
+    assert caller.wait() == 1
+    assert f"FAILED: nobody answers at {origin}: " in caller.output()
+
+
+def test_a_certificate_of_nobody_is_explained(processes: Processes, tmp_path: Path) -> None:
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    write_self_signed(certificate, key, ip_address("127.0.0.1"))
+    server = processes.transceiver(
+        "serve", "--direct", "--http=127.0.0.1:0", "--media=127.0.0.1:0", "--workers=1",
+        f"--tls-cert={certificate}", f"--tls-key={key}", "--log-format=json",
+    )  # fmt: skip
+    origin = f"https://{server.listening('http')[0]}"
+    caller = processes.relay("call", origin)
+    assert caller.wait() == 1
+    assert "is not trusted" in caller.output()
+    assert "--insecure" in caller.output()
+    assert processes.relay("call", origin, "--insecure", "--seconds=1").wait() == 0
 
 
 def test_a_relay_that_is_not_reached_is_named(
