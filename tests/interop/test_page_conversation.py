@@ -31,7 +31,7 @@ def sent(page: Page, kind: str) -> list[dict[str, Any]]:
 def begin(page: Page, button: str = "#talk") -> None:
     page.click(button)
     wait_until(page, "document.body.dataset.state === 'connected'")
-    wait_until(page, "voiceRelay.conversation.floor === 'listening'")
+    wait_until(page, "voiceRelay.conversation.floor !== null")
 
 
 def count(page: Page, kind: str) -> str:

@@ -165,7 +165,11 @@ export class Call extends EventTarget {
     const until = performance.now() + FIRST_AUDIO_GIVE_UP_MS;
     let asking = false;
     const look = async () => {
-      if (!("first_audio_out" in this.marks) && receiver.getSynchronizationSources().length) this.#mark("first_audio_out");
+      if (!("first_audio_out" in this.marks) && receiver.getSynchronizationSources().length) {
+        this.#mark("ice"); // a busy browser tells its events late
+        this.#mark("dtls");
+        this.#mark("first_audio_out");
+      }
       if (!("first_audio_in" in this.marks) && "dtls" in this.marks && !asking) {
         asking = true;
         const sentAt = await firstSentAt(this.#pc);
