@@ -11,7 +11,7 @@ import pytest
 
 from relay.wire.keyring import generate_line
 from tests.integration.test_transceiver_calls import closed, stats_of
-from tests.support.calls import stock_call
+from tests.support.calls import stock_call, until
 from tests.support.process import Process, Processes
 
 pytestmark = pytest.mark.timeout(180)
@@ -43,21 +43,25 @@ def _keys(processes: Processes) -> Path:
     return processes.directory / "keyring"
 
 
+@pytest.mark.alone
 async def test_twenty_clients_at_once_over_two_processes(base: str, relay: Process) -> None:
     public = relay.listening("public")[0]
     async with AsyncExitStack() as stack, aiohttp.ClientSession(base) as http:
         calls = await asyncio.gather(
-            *(stack.enter_async_context(stock_call(base)) for _ in range(20))
+            *(stack.enter_async_context(stock_call(base, encoded=True)) for _ in range(20))
         )
         await asyncio.gather(*(call.wait() for call in calls))
-        before = [call.frames for call in calls]
-        await asyncio.sleep(2)
+
+        async def all_hear_a_full_stream() -> bool:
+            before = [call.frames for call in calls]
+            await asyncio.sleep(2)
+            return min(call.frames - count for call, count in zip(calls, before, strict=True)) >= 90
+
+        await until(all_hear_a_full_stream)
         stats = [await stats_of(http, call.location) for call in calls]
-        heard = [call.frames - count for call, count in zip(calls, before, strict=True)]
     assert {one["transceiver"]["process"] for one in stats} == {0, 1}
     assert {one["flow"]["proxy"] for one in stats} == {public}
     assert len({one["flow"]["client"] for one in stats}) == 20
-    assert min(heard) > 20, "2 s of 50 frames, with room for a busy machine"
     for call in calls:
         assert call.events[0]["type"] == "session.created"
         assert call.answer.count("a=candidate:") == 1

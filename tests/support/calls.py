@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, TypeVar
 
 import aiohttp
@@ -25,7 +26,7 @@ from aiortc import (
     RTCPeerConnection,
     RTCSessionDescription,
 )
-from av import AudioFrame
+from av import AudioCodecContext, AudioFormat, AudioFrame, AudioLayout, Packet
 
 CALLS_PATH = "/v1/realtime/calls"
 CONNECT_TIMEOUT_S = 30.0
@@ -34,36 +35,68 @@ T = TypeVar("T")
 
 _RATE_HZ = 48_000
 _FRAME = 960
+_SILENCE = bytes(2 * _FRAME)
+
+
+def _tone() -> list[bytes]:
+    """Five frames hold 44 whole waves, so they repeat without a click."""
+    step = 2 * math.pi * 440 / _RATE_HZ
+    wave = array.array("h", (int(11_000 * math.sin(i * step)) for i in range(5 * _FRAME)))
+    return [wave[at : at + _FRAME].tobytes() for at in range(0, len(wave), _FRAME)]
+
+
+_TONE = _tone()
+"""Computed once: a client that computes its sine while it talks leaves no time for twenty of them."""
+
+
+def _frame(count: int, *, silent: bool = False) -> AudioFrame:
+    frame = AudioFrame(format="s16", layout="mono", samples=_FRAME)
+    frame.planes[0].update(_SILENCE if silent else _TONE[count % len(_TONE)])
+    frame.sample_rate = _RATE_HZ
+    return frame
+
+
+@cache
+def _encoded_tone() -> list[bytes]:
+    """A second of it as Opus packets of 20 ms."""
+    encoder = AudioCodecContext.create("libopus", "w")
+    encoder.sample_rate = _RATE_HZ
+    encoder.format = AudioFormat("s16")
+    encoder.layout = AudioLayout("mono")
+    return [bytes(packet) for count in range(50) for packet in encoder.encode(_frame(count))]
+
+
+def _packet(count: int) -> Packet:
+    tone = _encoded_tone()
+    return Packet(tone[count % len(tone)])
 
 
 class Tone(MediaStreamTrack):
-    """440 Hz at a third of full scale, 20 ms a frame; silent while `silent` is set."""
+    """440 Hz at a third of full scale, 20 ms a frame; silent while `silent` is set.
+
+    `encoded` gives Opus packets, as a MediaPlayer that does not decode does: a client that encodes and
+    measures levels takes so much time of one interpreter that a dozen of them fill it.
+    """
 
     kind = "audio"
 
-    def __init__(self) -> None:
+    def __init__(self, *, encoded: bool = False) -> None:
         super().__init__()
         self.silent = False
+        self._encoded = encoded
         self._samples = 0
         self._began_s: float | None = None
 
-    async def recv(self) -> AudioFrame:
+    async def recv(self) -> Any:
         now_s = time.monotonic()
         self._began_s = self._began_s or now_s
         await asyncio.sleep(max(0.0, self._began_s + self._samples / _RATE_HZ - now_s))
-        step = 2 * math.pi * 440 / _RATE_HZ
-        wave = array.array(
-            "h", (int(11_000 * math.sin((self._samples + i) * step)) for i in range(_FRAME))
-        )
-        if self.silent:
-            wave = array.array("h", bytes(2 * _FRAME))
-        frame = AudioFrame(format="s16", layout="mono", samples=_FRAME)
-        frame.planes[0].update(wave.tobytes())
-        frame.sample_rate = _RATE_HZ
-        frame.pts = self._samples
-        frame.time_base = fractions.Fraction(1, _RATE_HZ)
+        count = self._samples // _FRAME
+        item = _packet(count) if self._encoded else _frame(count, silent=self.silent)
+        item.pts = self._samples
+        item.time_base = fractions.Fraction(1, _RATE_HZ)
         self._samples += _FRAME
-        return frame
+        return item
 
 
 async def until(probe: Callable[[], Awaitable[T]], timeout_s: float = CONNECT_TIMEOUT_S) -> T:
@@ -147,7 +180,9 @@ class StockCall:
         self.spoken_to.set()
 
 
-def make_call(*, audio: bool = True, channel: str | None = "in-band") -> StockCall:
+def make_call(
+    *, audio: bool = True, encoded: bool = False, channel: str | None = "in-band"
+) -> StockCall:
     """A client that has not called yet; `channel` is `in-band`, `negotiated` or None."""
     connection = RTCPeerConnection(RTCConfiguration(iceServers=[]))
     events = None
@@ -158,7 +193,7 @@ def make_call(*, audio: bool = True, channel: str | None = "in-band") -> StockCa
     if events is not None:
         events.on("message", call.on_message)
     if audio:
-        call.tone = Tone()
+        call.tone = Tone(encoded=encoded)
         connection.addTrack(call.tone)
     else:
         connection.addTransceiver("audio", "recvonly")
