@@ -30,7 +30,8 @@ from tests.support.realtime_server import (
 )
 
 STALLED_CALLS = 100
-STALL_S = 14.0
+STALL_S = 20.0
+"""The buffers of two sockets hold about 15 s of a call."""
 SMALL_BUFFER_BYTES = 32 * 1024
 BYTES_A_CALL_MAX = 2 * 1024 * 1024
 
@@ -329,13 +330,13 @@ async def test_f13_a_hundred_stalled_backends_cost_two_megabytes_each_and_lag_no
         await asyncio.sleep(2.0)
         heard = len(connection.audio)
         call.go_on()
-        call.speak(10.0)  # a busy client may come to its first frame late
+        call.speak(0.5)
         began_s = time.monotonic()
         await until(lambda: is_loud_pcm(connection.audio[heard:]))
         lag_s = time.monotonic() - began_s
         dropped_ms = (await stats(http, call))["dropped_ms"]["in"]
         print(f"dropped {dropped_ms} ms, lag {lag_s:.2f} s")
-        assert dropped_ms > 0  # what the buffers of two sockets hold differs from run to run
+        assert dropped_ms > 1_000
         assert lag_s < 5.0  # half a second on a free machine
 
 

@@ -90,7 +90,7 @@ class SoundCheck:
         before, now = self._readings[-1], Reading(**values)
         self._readings.append(now)
         rate = (now.received - before.received) * 1000 / (now.at_ms - before.at_ms)
-        self.full = rate >= 30  # of 50; a browser beside other tests sends late
+        self.full = rate >= 45
 
     @property
     def over(self) -> bool:

@@ -21,7 +21,7 @@ from tests.support.browser import wait_until
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.alone]
 
 
 class _QuietHandler(SimpleHTTPRequestHandler):

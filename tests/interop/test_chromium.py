@@ -25,7 +25,7 @@ from tests.support.browser import wait_until
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.alone]
 
 
 def talk(page: Page, demo: Demo, button: str) -> None:

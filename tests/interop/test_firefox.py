@@ -30,7 +30,7 @@ from tests.support.browser import BrowserMissingError, firefox_path
 from tests.support.netns import Namespace, missing_for_namespaces
 from tests.support.process import Processes
 
-pytestmark = [pytest.mark.browser, pytest.mark.netns]
+pytestmark = [pytest.mark.browser, pytest.mark.netns, pytest.mark.alone]
 
 
 @pytest.fixture(scope="module")

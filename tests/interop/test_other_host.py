@@ -32,7 +32,7 @@ from tests.support.process import Processes
 if TYPE_CHECKING:
     from playwright.sync_api import Playwright
 
-pytestmark = [pytest.mark.browser, pytest.mark.netns]
+pytestmark = [pytest.mark.browser, pytest.mark.netns, pytest.mark.alone]
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from tests.support.browser import wait_until
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.alone]
 
 SENT = "(type) => [...document.querySelectorAll('.entry.out')].filter((entry) => entry.dataset.type === type).map((entry) => JSON.parse(entry.querySelector('pre').textContent))"
 
@@ -31,7 +31,7 @@ def sent(page: Page, kind: str) -> list[dict[str, Any]]:
 def begin(page: Page, button: str = "#talk") -> None:
     page.click(button)
     wait_until(page, "document.body.dataset.state === 'connected'")
-    wait_until(page, "voiceRelay.conversation.floor !== null")
+    wait_until(page, "voiceRelay.conversation.floor === 'listening'")
 
 
 def count(page: Page, kind: str) -> str:
