@@ -43,7 +43,8 @@ def test_a_backend_that_says_nothing_and_one_that_breaks_are_told() -> None:
                 await leave.wait()
             else:
                 await websocket.send_json({"type": "session.created", "session": {}})
-                await websocket.receive()
+                async for _ in websocket:
+                    pass
 
         line, sound = Line(), Sound()
         async with backend(mute) as url, talking(url, line, sound) as talk:
