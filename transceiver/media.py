@@ -42,7 +42,8 @@ from . import _engine
 from ._engine import EventKind
 from .log import get_logger
 
-EVENTS_PER_WAKEUP = 4_096
+EVENTS_PER_WAKEUP = 16
+"""Taken before the loop looks at its sockets again: a model's word that the user speaks waits for no more."""
 PYTHON_NICE = 10
 
 DIGITS = "0123456789*#ABCD"

@@ -136,9 +136,8 @@ class Link:
             self._stalled.set()
         self._wake.set()
 
-    def send_audio(self, event: Event, duration_ms: float) -> None:
-        """Queues an audio event of so much sound; the oldest ones give way."""
-        text = json.dumps(event)
+    def send_audio(self, text: str, duration_ms: float) -> None:
+        """Queues the message of an audio event of so much sound; the oldest ones give way."""
         self._audio_chars += len(text)
         self._queue.append(_Queued(text, duration_ms, None))
         if self._audio_chars > AUDIO_MAX_CHARS:

@@ -108,7 +108,7 @@ def test_first_words_go_ahead_and_the_rest_waits_for_release() -> None:
 
         owner = Owner()
         async with backend(listen) as url, linked(url, owner) as link:
-            link.send_audio({"type": "mic"}, 20.0)
+            link.send_audio('{"type": "mic"}', 20.0)
             link.send({"type": "update"})
             await until(lambda: heard)
             await asyncio.sleep(0.05)
@@ -201,7 +201,8 @@ def test_a_stalled_backend_costs_bounded_memory_and_the_newest_audio_survives() 
             await until(lambda: owner.connected)
             link.release()
             for number in range(3_000):  # 100 ms of sound each: 5 minutes
-                link.send_audio({"type": "mic", "number": number, "audio": "x" * 6_400}, 100.0)
+                event = {"type": "mic", "number": number, "audio": "x" * 6_400}
+                link.send_audio(json.dumps(event), 100.0)
                 if number % 50 == 0:
                     await asyncio.sleep(0)
             assert link._audio_chars <= link_module.AUDIO_MAX_CHARS
