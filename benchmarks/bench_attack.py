@@ -184,13 +184,13 @@ def test_attack(
         grown_kib=grown >> 10,
         up_p99_us=round(result.up_p99_ns / 1e3),
     )
-    if result.attack_sent < OFFERED * ATTACK_PPS * MEASURED_MS / 1000:
-        pytest.skip("this machine was too busy to offer the attack")
     assert result.kept >= KEPT
     assert grown <= GROWTH_BYTES
     assert scene.log_lines() == lines
     assert stopped >= 0.98 * result.attack_sent, moved
     assert len(session_members(scene.relay.process.pid)) >= 4, "nobody died"
+    if result.attack_sent < OFFERED * ATTACK_PPS * MEASURED_MS / 1000:
+        pytest.skip("all kept, but this machine was too slow or too busy to offer the whole attack")
 
 
 @pytest.mark.benchmark(group="attacks: a live run")

@@ -14,6 +14,9 @@ import os
 import random
 import sys
 import threading
+import time
+import urllib.error
+import urllib.request
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +37,7 @@ OTHERS = (0, 99)
 SPEECH_MS = 600
 LOAD_CPUS = (0,)
 APART = 15
+READY_S = 30.0
 
 
 @dataclass
@@ -67,6 +71,17 @@ class Servers:
         """Its origin."""
         return f"http://{self.transceiver.listening('http')[0]}"
 
+    def wait_until_ready(self) -> None:
+        """Until its processes and their threads are there, not only the address."""
+        deadline_s = time.monotonic() + READY_S
+        while True:
+            try:
+                with urllib.request.urlopen(f"{self.base}/readyz", timeout=READY_S):
+                    return
+            except urllib.error.HTTPError:
+                assert time.monotonic() < deadline_s, "not ready"
+                time.sleep(0.05)
+
 
 @pytest.fixture(params=OTHERS, ids=lambda count: f"{count + 1}-calls")
 def servers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Servers]:
@@ -77,10 +92,11 @@ def servers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Servers]
         session = processes.directory / "session.json"
         session.write_text(json.dumps({"instructions": "busy"}))
         transceiver = processes.transceiver(
-            "serve", "--http=127.0.0.1:0", "--media=127.0.0.1:0", "--workers=1", "--direct", "--log-format=json",
+            "serve", "--http=127.0.0.1:0", "--media=127.0.0.1:0", "--workers=2", "--direct", "--log-format=json",
             f"--backend={url}", f"--backend-session={session}", "--drain-timeout=0",
         )  # fmt: skip
         made = Servers(transceiver)
+        made.wait_until_ready()
         pids = [model.pid, *session_members(transceiver.pid)]
         if not request.param:
             with apart(*pids):

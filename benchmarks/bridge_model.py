@@ -3,7 +3,7 @@
 1. Where the session says `instructions: "quiet"`, loud sound after some quiet is reported by `bench.heard {at_s}`.
 2. `bench.speak {ms}` makes it speak, announced by `bench.spoken {at_s}` just before the first delta; `bench.barge` makes it tell of
    the user's speech, announced by `bench.barged {at_s}`. Unknown events pass the bridge, and so do these.
-3. "instant" is spoken to as soon as it is configured; "busy" hears sound a third of the time, as the other side of a call does.
+3. "instant" is spoken to as soon as it is configured; "busy" hears sound a third of the time, as the other side of a call does, and each of them at times of its own.
 4. `at_s` is the monotonic clock, which all processes of a machine share. The event `listening` on stdout tells the address.
 """
 
@@ -13,6 +13,7 @@ import asyncio
 import base64
 import json
 import math
+import random
 import time
 from array import array
 from typing import Any
@@ -89,9 +90,10 @@ class Connection:
             await self._send("bench.heard", at_s=at_s)
 
     async def _be_busy(self) -> None:
+        await asyncio.sleep(random.uniform(0, 3 * BUSY_S))
         while True:
             await self._speak(int(BUSY_S * 1_000))
-            await asyncio.sleep(2 * BUSY_S)
+            await asyncio.sleep(3 * BUSY_S)
 
     async def _speak(self, ms: int) -> None:
         self._responses += 1
