@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -24,6 +23,8 @@ TURN_MAX_S: Final = 30
 DELTA_MS: Final = 200
 ITEMS_MAX_BYTES: Final = 524_288
 """Of the conversation; its oldest items are deleted, and the client is told."""
+ODD_VALUE: Final = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
+"""What serving an event of an unexpected shape raises; JSON's `Infinity` overflows where a number is wanted."""
 DEFAULT_TURN_DETECTION: Final[Event] = {
     "type": "server_vad",
     "threshold": 0.5,
@@ -98,7 +99,7 @@ class Parrot:
             ]
         try:
             events = serve(event)
-        except (AttributeError, KeyError, TypeError, ValueError, binascii.Error) as reason:
+        except ODD_VALUE as reason:
             return [self._error(event, "invalid_value", f"`{kind}` is not well formed: {reason}.")]
         return events
 
@@ -162,18 +163,20 @@ class Parrot:
         committed = _event(
             "input_audio_buffer.committed", item_id=item_id, previous_item_id=previous
         )
-        return [committed, *self._add_item(item, previous)]
+        deleted, added, done = self._add_item(item, previous)
+        return [committed, *deleted, added, done]
 
-    def _add_item(self, item: Event, previous: str | None) -> list[Event]:
+    def _add_item(self, item: Event, previous: str | None) -> tuple[list[Event], Event, Event]:
+        """What tells the client: of the items that made room, that it was added, that it is done."""
         self._items.put(item["id"], item)
         deleted = []
         while self._items.size_bytes > ITEMS_MAX_BYTES:
             deleted.append(self._items.remove_oldest())
-        return [
-            *(_event("conversation.item.deleted", item_id=name) for name in deleted),
+        return (
+            [_event("conversation.item.deleted", item_id=name) for name in deleted],
             _event("conversation.item.added", item=item, previous_item_id=previous),
             _event("conversation.item.done", item=item, previous_item_id=previous),
-        ]
+        )
 
     def _respond(self) -> list[Event]:
         response_id, item_id = _id("resp"), _id("item")
@@ -201,7 +204,7 @@ class Parrot:
         part = {"type": "output_audio", "transcript": transcript}
         item = {**open_item, "status": "completed", "content": [part]}
         previous = self._items.last()
-        *deleted, added, done = self._add_item(item, previous)
+        deleted, added, done = self._add_item(item, previous)
         in_response = {"response_id": response_id, "output_index": 0}
         delta_bytes = self._rate_hz * DELTA_MS // 1000 * 2
         deltas = [
@@ -274,12 +277,17 @@ class Parrot:
         return [self._error(event, "response_cancel_not_active", "No response is under way.")]
 
     def _create_item(self, event: Event) -> list[Event]:
-        made = {"id": _id("item"), "object": "realtime.item", "status": "completed"}
+        made = {"object": "realtime.item", "status": "completed"}
         item = {**made, **event["item"]}
+        if item.get("id") is None:
+            item["id"] = _id("item")
+        elif not isinstance(item["id"], str):
+            raise ValueError("an item's `id` is text")
         if size_of(item) > ITEM_MAX_BYTES:
             raise ValueError("the item is too large")
         previous = event.get("previous_item_id") or self._items.last()
-        return self._add_item(item, previous)
+        deleted, added, done = self._add_item(item, previous)
+        return [*deleted, added, done]
 
     def _retrieve_item(self, event: Event) -> list[Event]:
         item = self._items.get(event["item_id"])

@@ -73,6 +73,8 @@ class SizedEvents:
 
     def remove_oldest(self) -> str | None:
         """Takes the first one out; its name, None when there is none."""
-        name = next(iter(self._events), None)
-        self.remove(name)
+        if not self._events:
+            return None
+        name, (_, size_bytes) = self._events.popitem(last=False)
+        self.size_bytes -= size_bytes
         return name

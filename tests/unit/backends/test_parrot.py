@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from transceiver.backends.parrot import Parrot
+from transceiver.backends.sized import SizedEvents
 from transceiver.backends.vad import EnergyVad, VadSettings, level_dbfs
 
 RATE_HZ = 24_000
@@ -159,3 +160,53 @@ def test_item_calls_and_errors_name_their_event() -> None:
     ):
         [error] = parrot.handle({**event, "event_id": "c1"})
         assert (error["type"], error["error"]["event_id"]) == ("error", "c1")
+
+
+def test_an_item_whose_id_is_no_text_is_refused_and_holds_no_place() -> None:
+    parrot = Parrot()
+    text = {"type": "input_text", "text": "x" * 200_000}
+    names: list[Any] = [1, 2, 3, 0.5, True, [], {}]
+    for name in names:
+        item = {"id": name, "type": "message", "role": "user", "content": [text]}
+        create = {"type": "conversation.item.create", "event_id": "c1", "item": item}
+        [error] = parrot.handle(create)
+        assert (error["type"], error["error"]["event_id"]) == ("error", "c1")
+        assert error["error"]["code"] == "invalid_value"
+        assert "`id`" in error["error"]["message"]
+    assert parrot._items.size_bytes == 0
+
+
+def test_the_oldest_items_make_room_and_the_client_is_told() -> None:
+    parrot = Parrot()
+    text = {"type": "input_text", "text": "x" * 200_000}
+    events = [
+        event
+        for name in ("i1", "i2", "i3")
+        for event in parrot.handle(
+            {"type": "conversation.item.create", "item": {"id": name, "content": [text]}}
+        )
+    ]
+    added_and_done = ["conversation.item.added", "conversation.item.done"]
+    assert types(events) == [*added_and_done * 2, "conversation.item.deleted", *added_and_done]
+    assert events[4]["item_id"] == "i1"
+
+
+@pytest.mark.parametrize("name", [1, None, ("a", 2)])
+def test_the_oldest_event_goes_whatever_its_name_is(name: Any) -> None:
+    events = SizedEvents()
+    events.put(name, {"type": "x"})
+    events.put("second", {"type": "x"})
+    assert events.remove_oldest() == name
+    assert events.remove_oldest() == "second"
+    assert (events.remove_oldest(), events.size_bytes, len(events)) == (None, 0, 0)
+
+
+@pytest.mark.parametrize("setting", ["threshold", "prefix_padding_ms", "silence_duration_ms"])
+def test_a_number_beyond_all_bounds_is_an_error_and_changes_nothing(setting: str) -> None:
+    parrot = Parrot()
+    before = parrot.session
+    value = 10**400 if setting == "threshold" else math.inf
+    update = {"audio": {"input": {"turn_detection": {"type": "server_vad", setting: value}}}}
+    [error] = parrot.handle({"type": "session.update", "event_id": "c1", "session": update})
+    assert (error["type"], error["error"]["code"]) == ("error", "invalid_value")
+    assert parrot.session is before
