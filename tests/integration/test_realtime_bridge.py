@@ -62,19 +62,34 @@ def types(call: StockCall) -> list[str]:
     return [event["type"] for event in call.events]
 
 
+def errors(call: StockCall) -> dict[str, Any]:
+    """The `error` events so far, by code; each code once."""
+    told = [event["error"] for event in call.events if event["type"] == "error"]
+    by_code = {error["code"]: error for error in told}
+    assert len(by_code) == len(told), told
+    return by_code
+
+
 def send(call: StockCall, **event: Any) -> None:
     assert call.channel is not None
     call.channel.send(json.dumps(event))
 
 
+async def stats(base: str, call: StockCall, key: str = "ek_test") -> dict[str, Any]:
+    headers = {"Authorization": f"Bearer {key}"}
+    async with (
+        aiohttp.ClientSession(base, headers=headers) as http,
+        http.get(f"{call.location}/stats") as response,
+    ):
+        return dict(await response.json())
+
+
 async def close_reason(base: str, call: StockCall, key: str = "ek_test") -> str:
     """The recorded reason, once the call has ended."""
-    headers = {"Authorization": f"Bearer {key}"}
-    async with aiohttp.ClientSession(base, headers=headers) as http, asyncio.timeout(20):
+    async with asyncio.timeout(20):
         while True:
-            async with http.get(f"{call.location}/stats") as response:
-                if reason := (await response.json())["close_reason"]:
-                    return str(reason)
+            if reason := (await stats(base, call, key))["close_reason"]:
+                return str(reason)
             await asyncio.sleep(0.05)
 
 
@@ -177,7 +192,7 @@ async def test_a_refused_key_is_said_and_ends_the_call(base: str, model: Realtim
         assert await close_reason(base, call) == "backend"
 
 
-async def test_garbage_and_huge_events_of_a_backend_cost_nothing(
+async def test_garbage_and_huge_events_of_a_backend_are_told_and_cost_no_call(
     base: str, model: RealtimeServer
 ) -> None:
     async def misbehave(connection: Connection) -> None:
@@ -190,9 +205,13 @@ async def test_garbage_and_huge_events_of_a_backend_cost_nothing(
     model.script = misbehave
     async with stock_call(base) as call, stock_call(base) as other:
         await until(lambda: "after" in types(call) and "after" in types(other))
-        (error,) = [event for event in call.events if event["type"] == "error"]
-        assert error["error"]["code"] == "event_too_large"
-        assert "huge" in error["error"]["message"]
+        await until(lambda: "backend_garbage" in errors(call))
+        await until(lambda: "backend_garbage" in errors(other))
+        for told in (call, other):
+            assert sorted(errors(told)) == ["backend_garbage", "event_too_large"]
+            assert "huge" in errors(told)["event_too_large"]["message"]
+        numbers = await stats(base, call)
+        assert (numbers["state"], numbers["backend_garbage"]) == ("connected", 6)
 
 
 async def test_an_event_of_sixty_kilobytes_passes_whole(base: str, model: RealtimeServer) -> None:

@@ -10,7 +10,8 @@
    What is kept for that is bounded in bytes; a client whose call outgrows it is told.
 7. An answer to something the bridge sent by itself stays here; `session.created` reaches the client exactly once.
 8. What a client secret fixes for the call is left out of a client's `session.update`, and said.
-9. Nothing that either side sends raises: the client gets an `error` event, the backend's fault is counted.
+9. Nothing that either side sends raises: the client gets an `error` event, the backend's fault is counted, of which
+   the client is told by the talk (complaints.py).
 """
 
 from __future__ import annotations

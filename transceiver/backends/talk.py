@@ -3,8 +3,8 @@
 1. A Talk is a Conversation (base.py) whose sound is PCM: `on_sound` brings the user's, `Sound` takes the backend's.
 2. Events for the client wait until its channel is open, bounded in bytes: beyond that the oldest are lost, counted, and
    the client is told when it opens its channel.
-3. A backend that is gone ends its own call, and the client is told first; so it is of one that is silent, slow or was
-   connected again (complaints.py).
+3. A backend that is gone ends its own call, and the client is told first; so it is of one that is silent, slow, sends
+   garbage or was connected again (complaints.py).
 4. All methods run on the process's event loop and return at once.
 """
 
@@ -112,7 +112,8 @@ class Talk:
         self._carry(self.bridge.advance(now_s))
         if self._peer is not None:
             peer = self._peer
-            for event in self._complaints.due(peer.silent_s, peer.sound_dropped_ms, now_s):
+            garbage = self.bridge.backend_garbage
+            for event in self._complaints.due(peer.silent_s, peer.sound_dropped_ms, garbage, now_s):
                 self._tell(event)
         self._follow()
 

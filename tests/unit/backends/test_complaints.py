@@ -18,20 +18,31 @@ def codes(events: list[Any]) -> list[str]:
 
 def test_silence_is_told_once_a_connection() -> None:
     complaints = Complaints()
-    assert complaints.due(SILENT_S - 0.1, 0.0, 1.0) == []
-    assert codes(complaints.due(SILENT_S, 0.0, 1.1)) == ["backend_silent"]
-    assert complaints.due(SILENT_S + 1, 0.0, 2.1) == []
-    assert complaints.due(0.0, 0.0, 3.0) == []
-    assert codes(complaints.due(SILENT_S, 0.0, 9.0)) == ["backend_silent"]
+    assert complaints.due(SILENT_S - 0.1, 0.0, 0, 1.0) == []
+    assert codes(complaints.due(SILENT_S, 0.0, 0, 1.1)) == ["backend_silent"]
+    assert complaints.due(SILENT_S + 1, 0.0, 0, 2.1) == []
+    assert complaints.due(0.0, 0.0, 0, 3.0) == []
+    assert codes(complaints.due(SILENT_S, 0.0, 0, 9.0)) == ["backend_silent"]
 
 
 def test_dropped_sound_is_told_when_it_begins_and_while_it_goes_on() -> None:
     complaints = Complaints()
-    assert codes(complaints.due(0.0, 40.0, 0.0)) == ["backend_slow"]
-    assert complaints.due(0.0, 2_000.0, AGAIN_S - 0.1) == []
-    (again,) = complaints.due(0.0, 3_040.0, AGAIN_S)
+    assert codes(complaints.due(0.0, 40.0, 0, 0.0)) == ["backend_slow"]
+    assert complaints.due(0.0, 2_000.0, 0, AGAIN_S - 0.1) == []
+    (again,) = complaints.due(0.0, 3_040.0, 0, AGAIN_S)
     assert "3.0 s" in again["error"]["message"]
-    assert complaints.due(0.0, 3_040.0, 5 * AGAIN_S) == []
+    assert complaints.due(0.0, 3_040.0, 0, 5 * AGAIN_S) == []
+
+
+def test_garbage_is_told_when_it_begins_and_while_it_goes_on() -> None:
+    complaints = Complaints()
+    (first,) = complaints.due(0.0, 0.0, 1, 0.0)
+    assert (first["error"]["code"], first["error"]["type"]) == ("backend_garbage", "server_error")
+    assert complaints.due(0.0, 0.0, 3, AGAIN_S - 0.1) == []
+    both = complaints.due(0.0, 500.0, 5, AGAIN_S)  # each has a clock of its own
+    assert codes(both) == ["backend_slow", "backend_garbage"]
+    assert both[1]["error"]["message"].endswith(": 4.")
+    assert complaints.due(0.0, 500.0, 5, 5 * AGAIN_S) == []
 
 
 def test_a_backend_that_says_nothing_and_one_that_breaks_are_told() -> None:
