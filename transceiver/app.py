@@ -37,6 +37,7 @@ from .replies import add_common_headers, error_response, http_error_response
 from .session import Call
 from .siblings import Siblings, call_not_found
 from .steering import Viewpoint
+from .trickle import is_restart
 
 SECRETS_PATH = "/v1/realtime/client_secrets"
 MAX_PATCH_BYTES = 16_384
@@ -173,7 +174,9 @@ class _Signaling:
         return web.Response(status=200)
 
     async def patch(self, request: web.Request) -> web.Response:
-        """PATCH …/calls/{id}: trickled candidates, which an ICE-lite side has no use for."""
+        """PATCH …/calls/{id}: trickled candidates, which an ICE-lite side has no use for. ICE restarts
+        are refused, and the session goes on as it was (RFC 9725 4.3.1, 4.3.3).
+        """
         body = await read_bounded(request, MAX_PATCH_BYTES)
         if request.content_type != "application/trickle-ice-sdpfrag":
             raise RequestError(
@@ -184,7 +187,9 @@ class _Signaling:
         principal, forwarded = await self._locate(request, body)
         if forwarded is not None:
             return forwarded
-        self._find(request, principal)
+        if is_restart(body, self._find(request, principal).offer):
+            message = "ICE restarts are not supported; the call goes on as it was."
+            raise RequestError(422, "ice_restart_unsupported", message)
         return web.Response(status=204)
 
     async def exists(self, request: web.Request) -> web.Response:

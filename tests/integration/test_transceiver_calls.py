@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gzip
 import json
+import re
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -19,6 +20,10 @@ from tests.support.offers import CHROMIUM, changed, split, without
 from tests.support.process import Process, Processes
 
 OPEN = "transceiver_sessions"
+SDPFRAG = "application/trickle-ice-sdpfrag"
+CANDIDATE = (
+    "m=audio 9 UDP/TLS/RTP/SAVPF 0\r\na=mid:0\r\na=candidate:1 1 udp 1 192.0.2.7 5000 typ host\r\n"
+)
 
 
 @pytest.fixture(scope="module")
@@ -215,6 +220,36 @@ async def test_siblings_serve_each_others_calls(base: str, http: aiohttp.ClientS
         async with http.delete(one) as response:
             assert response.status == 200
     assert {await closed(http, one) for one in locations} == {"client_close"}
+
+
+async def test_d20_candidates_are_taken_a_restart_is_refused_and_unknown_calls_are_404(
+    base: str, http: aiohttp.ClientSession
+) -> None:
+    own = re.search(r"a=ice-ufrag:(\S+)", CHROMIUM)
+    assert own is not None
+
+    async def patch(path: str, ufrag: str, kind: str = SDPFRAG, **headers: str) -> tuple[int, str]:
+        fragment = f"a=ice-ufrag:{ufrag}\r\na=ice-pwd:0123456789012345678901\r\n{CANDIDATE}"
+        async with aiohttp.ClientSession(base) as fresh:  # of either process
+            headers = {"Content-Type": kind, **headers}
+            async with fresh.patch(path, data=fragment.encode(), headers=headers) as response:
+                body = await response.text()
+                return response.status, json.loads(body)["error"]["code"] if body else ""
+
+    _, _, location = await post_offer(http, CHROMIUM)
+    any_version = {"If-Match": "*"}
+    for _ in range(4):
+        assert await patch(location, own[1], **{"If-Match": '"1"'}) == (204, "")
+        refused = (422, "ice_restart_unsupported")
+        assert await patch(location, "another", **any_version) == refused
+    assert await patch(location, "another") == refused
+    assert await patch(location, own[1], SDP) == (415, "unsupported_media_type")
+    for unknown in (f"{CALLS_PATH}/rtc_{'a' * 80}", f"{CALLS_PATH}/rtc_forged"):
+        assert await patch(unknown, own[1], **any_version) == (404, "call_id_not_found")
+    assert await patch(location, "x" * 20_000) == (413, "offer_too_large")
+    assert (await stats_of(http, location))["state"] == "new", "a refused restart ends nothing"
+    await (await http.delete(location)).read()
+    assert await patch(location, own[1]) == (404, "call_id_not_found")
 
 
 async def test_the_response_to_an_offer(http: aiohttp.ClientSession) -> None:
