@@ -25,17 +25,32 @@ static uint32_t ask(const struct vr_addr *peer) {
     return known && mtu > header_bytes ? (uint32_t)(mtu - header_bytes) : UINT32_MAX;
 }
 
+static bool is_fresh(const struct vr_pathmtu_place *place, int64_t now_s) {
+    return place->asked_s != 0 && now_s - place->asked_s < VR_PATHMTU_REFRESH_S;
+}
+
+/* The peer's place, else the first of its places that may be taken; NULL when there is none. */
+static struct vr_pathmtu_place *place_of(struct vr_pathmtu *pathmtu, const struct vr_addr *peer,
+                                         int64_t now_s) {
+    unsigned first = vr_addr_mix(peer, 0) >> (32 - VR_PATHMTU_PEERS_BITS);
+    struct vr_pathmtu_place *free_place = NULL;
+    for (unsigned way = 0; way < VR_PATHMTU_WAYS; way++) {
+        struct vr_pathmtu_place *place = &pathmtu->place[(first + way) % VR_PATHMTU_PEERS];
+        if (place->asked_s != 0 && vr_addr_equal(&place->peer, peer))
+            return place;
+        if (!free_place && !is_fresh(place, now_s))
+            free_place = place;
+    }
+    return free_place;
+}
+
 uint32_t vr_pathmtu_payload(struct vr_pathmtu *pathmtu, const struct vr_addr *peer) {
     struct timespec now;
-    uint32_t word;
     clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    memcpy(&word, peer->ip + 12, 4);
-    unsigned i = ((word ^ peer->port_be) * UINT32_C(0x9E3779B1)) >> 26;
-    if (pathmtu->place[i].asked_s == 0 || !vr_addr_equal(&pathmtu->place[i].peer, peer) ||
-        now.tv_sec - pathmtu->place[i].asked_s >= VR_PATHMTU_REFRESH_S) {
-        pathmtu->place[i].peer = *peer;
-        pathmtu->place[i].payload_bytes = ask(peer);
-        pathmtu->place[i].asked_s = now.tv_sec;
-    }
-    return pathmtu->place[i].payload_bytes;
+    struct vr_pathmtu_place *place = place_of(pathmtu, peer, now.tv_sec);
+    if (!place)
+        return UINT32_MAX;
+    if (!vr_addr_equal(&place->peer, peer) || !is_fresh(place, now.tv_sec))
+        *place = (struct vr_pathmtu_place){*peer, ask(peer), now.tv_sec};
+    return place->payload_bytes;
 }

@@ -13,12 +13,13 @@
 #include <stdint.h>
 
 enum {
-    VR_LINE_MAX = 512,           /* datagrams in a line */
-    VR_GROUPS = 64,              /* groups that can be told apart in one line */
-    VR_RUN_SEGMENTS_MAX = 64,    /* what every kernel with UDP_SEGMENT takes */
-    VR_RUN_BYTES_MAX = 65000,    /* under the limit of one UDP datagram */
-    VR_SEGMENT_BYTES_MAX = 1400, /* longer ones may not fit the path's MTU and go alone */
-    VR_RUNS_FLOWS = 2048,        /* power of two; flows that meet in it are taken for one */
+    VR_LINE_MAX = 512, /* datagrams in a line */
+    VR_GROUPS_BITS = 6,
+    VR_GROUPS = 1 << VR_GROUPS_BITS, /* groups that can be told apart in one line */
+    VR_RUN_SEGMENTS_MAX = 64,        /* what every kernel with UDP_SEGMENT takes */
+    VR_RUN_BYTES_MAX = 65000,        /* under the limit of one UDP datagram */
+    VR_SEGMENT_BYTES_MAX = 1400,     /* longer ones may not fit the path's MTU and go alone */
+    VR_RUNS_FLOWS = 2048,            /* power of two; flows that meet in it are taken for one */
 };
 
 struct vr_run_item {

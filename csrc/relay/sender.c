@@ -31,13 +31,13 @@ static unsigned item_bytes(const struct vr_send_item *item) {
 }
 
 /* The number of the group of this destination and TOS; VR_GROUPS when there are too many of them.
- * Once that is so it stays so for the whole line: all its datagrams are among the single ones. */
+ * Once that is so it stays so for the whole line: all its datagrams are among the single ones.
+ * One destination means one source here: runs are made inside only, where a sender is one socket and the
+ * kernel chooses the address (chooses_source is for public wildcards). */
 static uint16_t group_of(struct vr_sender *sender, const struct vr_addr *destination, uint8_t tos) {
-    uint32_t word;
-    memcpy(&word, destination->ip + 12, 4);
-    word = (word ^ destination->port_be ^ (uint32_t)tos << 16) * UINT32_C(0x9E3779B1);
+    unsigned place = vr_addr_mix(destination, (uint32_t)tos << 16) >> (32 - VR_GROUPS_BITS);
     for (unsigned step = 0; step < VR_GROUPS; step++) {
-        struct vr_send_group *group = &sender->group[((word >> 26) + step) % VR_GROUPS];
+        struct vr_send_group *group = &sender->group[(place + step) % VR_GROUPS];
         if (!group->used) {
             *group = (struct vr_send_group){*destination, tos, true, (uint16_t)sender->groups++};
             return group->number;

@@ -41,6 +41,14 @@ static inline bool vr_addr_equal(const struct vr_addr *a, const struct vr_addr *
     return memcmp(a, b, sizeof *a) == 0;
 }
 
+/* 32 bits for a small table by destination, its place in the top ones; `also` is what else tells entries
+ * apart. IPv6 counts with its last four bytes. Not for what a stranger chooses: it has no key (siphash.h). */
+static inline uint32_t vr_addr_mix(const struct vr_addr *addr, uint32_t also) {
+    uint32_t word;
+    memcpy(&word, addr->ip + 12, sizeof word);
+    return (word ^ addr->port_be ^ also) * UINT32_C(0x9E3779B1);
+}
+
 static inline bool vr_flow_key_equal(const struct vr_flow_key *a, const struct vr_flow_key *b) {
     return memcmp(a, b, sizeof *a) == 0;
 }
