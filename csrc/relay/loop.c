@@ -122,14 +122,14 @@ struct vr_loop *vr_loop_new(const struct vr_loop_config *config) {
     if (config->coalesce_us > 0)
         prctl(PR_SET_TIMERSLACK, 1UL); /* 50 us by default: as much again */
     loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    ask_to_busy_poll(loop);
-    if (loop->epoll_fd < 0 || watch_all(loop) < 0) {
-        int error = errno;
-        vr_loop_free(loop);
-        errno = error;
-        return NULL;
+    if (loop->epoll_fd >= 0 && watch_all(loop) == 0) {
+        ask_to_busy_poll(loop);
+        return loop;
     }
-    return loop;
+    int error = errno;
+    vr_loop_free(loop);
+    errno = error;
+    return NULL;
 }
 
 void vr_loop_free(struct vr_loop *loop) {

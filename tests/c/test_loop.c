@@ -6,6 +6,7 @@
 #include <netinet/udp.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 
 /* --- a forwarder that does what a datagram's first byte says --- */
@@ -668,6 +669,17 @@ TEST(a_wrong_configuration_is_refused) {
     wrong = good;
     wrong.stop_fd = -1;
     CHECK(vr_loop_new(&wrong) == NULL && errno == EBADF);
+
+    CASE("no descriptor is left for epoll");
+    struct rlimit limit, none;
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    none = (struct rlimit){.rlim_cur = 0, .rlim_max = limit.rlim_max};
+    wrong = good;
+    wrong.busy_poll_us = 10;
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    CHECK(vr_loop_new(&wrong) == NULL && errno == EMFILE);
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+
     struct vr_loop *loop = vr_loop_new(&good);
     CHECK(loop != NULL);
     vr_loop_free(loop);
