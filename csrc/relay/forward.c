@@ -88,13 +88,12 @@ struct vr_forwarder *vr_forwarder_new(const struct vr_forward_config *config,
         vr_transactions_new(checks_remembered(table->max_flows), &table->hash_key);
     forwarder->tracker =
         (struct vr_tracker){.table = table, .caps = forwarder->caps, .stats = stats};
-    forwarder->echoes = calloc(1, sizeof *forwarder->echoes);
-    if (!forwarder->caps || !forwarder->transactions || !forwarder->echoes ||
+    if (!forwarder->caps || !forwarder->transactions ||
         vr_forward_configure(forwarder, config, now_ns) < 0) {
         vr_forwarder_free(forwarder);
         return NULL;
     }
-    forwarder->echoes->hash_key = table->hash_key;
+    forwarder->echoes.hash_key = table->hash_key;
     vr_probes_restore(forwarder->probes, stats);
     vr_probes_show(forwarder->probes, stats);
     vr_table_take(table);
@@ -106,7 +105,6 @@ void vr_forwarder_free(struct vr_forwarder *forwarder) {
     if (!forwarder)
         return;
     vr_probes_free(forwarder->probes);
-    free(forwarder->echoes);
     routes_clear(&forwarder->routes);
     vr_caps_free(forwarder->caps);
     vr_transactions_free(forwarder->transactions);
@@ -222,7 +220,7 @@ static enum vr_drop take_probe(struct vr_forwarder *forwarder, const struct vr_a
         vr_probes_show(forwarder->probes, forwarder->stats);
         return VR_DROPS;
     }
-    if (!vr_echoes_may(forwarder->echoes, &in->source, arrival->payload, arrival->at.now_ms))
+    if (!vr_echoes_may(&forwarder->echoes, &in->source, arrival->payload, arrival->at.now_ms))
         return VR_DROP_PROBE_REPEATED;
     *out = (struct vr_egress){.data = in->data, .data_bytes = VR_PROBE_BYTES, .is_probe = true};
     out->hops = 1;

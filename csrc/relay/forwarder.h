@@ -16,7 +16,6 @@ struct vr_forwarder {
     struct vr_transactions *transactions;
     struct vr_routes routes;
     struct vr_probes *probes;
-    struct vr_echoes *echoes;
     struct vr_keyring *keyring;            /* borrowed */
     struct vr_trailer_keys *backbone_keys; /* borrowed, or NULL */
     uint64_t unix_s;
@@ -28,6 +27,8 @@ struct vr_forwarder {
         struct vr_flow_key key;
         uint64_t hash;
     } hashed[VR_PREFETCH_MAX];
+
+    struct vr_echoes echoes;
 };
 
 /* One datagram with its key found and its wrapping off. */
