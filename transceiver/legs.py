@@ -1,7 +1,8 @@
 """One side of a pass-through call into a file of its own: Opus into Ogg as it is, G.711 into WAV.
 
 1. Frames come in the order of their arrival and are written in the order of their timestamps, up to
-   REORDER_S late; one that is later, or comes twice, is left out.
+   REORDER_S late; one that is later, or comes twice, is left out. No more than EARLY_FRAMES wait for
+   others, whatever their timestamps say.
 2. Time is kept: the file begins when the call was connected, and what was lost or not said is a
    pause, never longer than the time that really passed (a client's timestamps may jump anywhere).
 """
@@ -20,6 +21,8 @@ from .media import Frame, FrameLine, RawFrame
 from .ogg import CLOCK_HZ, PAUSE_SAMPLES, OggOpusWriter, pause_packet
 
 REORDER_S = 0.2
+EARLY_FRAMES = 128
+"""More than REORDER_S of the shortest frames (2.5 ms) are: 80."""
 SLACK_S = 1.0
 """By so much a client's clock may be ahead of ours."""
 
@@ -57,14 +60,19 @@ class Leg:
             self._newest = max(self._newest, at)
             self._taken += 1
             heapq.heappush(self._early, (at, self._taken, frame))
-            while self._early and self._early[0][0] <= self._newest - REORDER_S * rate_hz:
+            while self._early and (
+                self._early[0][0] <= self._newest - REORDER_S * rate_hz
+                or len(self._early) > EARLY_FRAMES
+            ):
                 self._write_next()
 
     def close(self) -> None:
         """Writes what waits and ends the file."""
-        while self._early:
-            self._write_next()
-        self._sink.close()
+        try:
+            while self._early:
+                self._write_next()
+        finally:
+            self._sink.close()
 
     def _write_next(self) -> None:
         at, _, frame = heapq.heappop(self._early)
@@ -102,8 +110,10 @@ class _OpusSink:
         return packets * PAUSE_SAMPLES
 
     def close(self) -> None:
-        self._begun(b"\0").close()
-        self._file.close()
+        try:
+            self._begun(b"\0").close()
+        finally:
+            self._file.close()
 
     def _begun(self, payload: bytes) -> OggOpusWriter:
         if self._writer is None:
@@ -134,8 +144,10 @@ class _WaveSink:
         return samples
 
     def close(self) -> None:
-        self._file.close()
-        self._raw.close()
+        try:
+            self._file.close()
+        finally:
+            self._raw.close()
 
 
 def _new_file(path: Path) -> BinaryIO:

@@ -14,7 +14,7 @@ from pathlib import Path
 import av
 import pytest
 
-from transceiver.legs import Leg
+from transceiver.legs import EARLY_FRAMES, Leg
 from transceiver.ogg import OggOpusWriter, checksum, pause_packet
 
 SILENT = b"\x78\x80"  # 20 ms of SILK, as an encoder with DTX sends it
@@ -168,6 +168,17 @@ def test_a_leap_of_the_timestamps_is_no_longer_than_time_was(tmp_path: Path) -> 
         leg.add([raw(100_000 + 20 * i, i, SILENT, 960 * i + (2**30 if i >= 25 else 0))])
     leg.close()
     assert (tmp_path / "call.opus").stat().st_size < 3_000
+
+
+def test_a_timestamp_that_stands_still_keeps_no_more_than_it_must(tmp_path: Path) -> None:
+    leg = Leg(tmp_path / "call", "opus", 100.0)
+    for i in range(10_000):
+        leg.add([raw(100_000 + 20 * i, i, SILENT, 4_242)])
+        assert len(leg._early) <= EARLY_FRAMES
+    leg.add([raw(300_000, 10_000, SILENT, 4_242 + 960)])
+    leg.close()
+    assert (tmp_path / "call.opus").stat().st_size < 3_000
+    check_opusinfo(tmp_path / "call.opus")
 
 
 def test_g711_becomes_a_wav(tmp_path: Path) -> None:
