@@ -4,8 +4,9 @@ there is no PCM, as one file a side (legs.py): Ogg Opus, or WAV of G.711.
 1. The engine keeps what the recorder has not taken yet (`MediaConfig.tap`); `poll` takes what is there,
    several times a second for all calls, and hands it to one thread that writes. Nothing here makes a
    call wait.
-2. Bounded: a disk that is too slow for QUEUE_PIECES pieces of all sound loses whole pieces, which are counted;
-   a recording that cannot be written ends, and its call goes on.
+2. Bounded: a disk that is too slow for QUEUE_PIECES pieces of all sound loses whole pieces, which are counted, and
+   never a recording's end: what it has is a whole file. A recording that cannot be written ends, and its call
+   goes on; so does every other recording.
 3. In the WAV file left is the client as it was understood, losses concealed; right is what it was sent. A pass-through's
    files hold the frames as they came and as they went. All run in real time from the moment
    the call was connected.
@@ -13,6 +14,7 @@ there is no PCM, as one file a side (legs.py): Ogg Opus, or WAV of G.711.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
@@ -69,8 +71,9 @@ class _Frames:
             leg.add(raw for raw in piece if raw[0] == side)
 
     def close(self) -> None:
-        for leg in self._legs:
-            leg.close()
+        with contextlib.ExitStack() as closing:
+            for leg in self._legs:
+                closing.callback(leg.close)
 
 
 @dataclass(eq=False, slots=True)
@@ -87,8 +90,8 @@ class Recorder:
     def __init__(self, directory: Path = Path()) -> None:
         self._directory = directory
         self._recordings: dict[MediaSession, _Recording] = {}
-        self._pieces: queue.Queue[tuple[_Recording, Piece | None] | None] = queue.Queue(
-            QUEUE_PIECES
+        self._pieces: queue.SimpleQueue[tuple[_Recording, Piece | None] | None] = (
+            queue.SimpleQueue()
         )
         self._thread = threading.Thread(target=self._write, name="recorder", daemon=True)
         self.lost_pieces = 0
@@ -132,10 +135,7 @@ class Recorder:
         for session in list(self._recordings):
             self.stop(session)
         if self._thread.ident is not None:
-            try:
-                self._pieces.put(None, timeout=timeout_s)
-            except queue.Full:
-                return
+            self._pieces.put(None)
             self._thread.join(timeout_s)
 
     def _take(self, recording: _Recording) -> None:
@@ -145,10 +145,11 @@ class Recorder:
             self._put(recording, piece)
 
     def _put(self, recording: _Recording, piece: Piece | None) -> None:
-        try:
-            self._pieces.put_nowait((recording, piece))
-        except queue.Full:
+        # An end, one a recording, has room always.
+        if piece is not None and self._pieces.qsize() >= QUEUE_PIECES:
             self.lost_pieces += 1
+            return
+        self._pieces.put((recording, piece))
 
     def _write(self) -> None:
         while (item := self._pieces.get()) is not None:
@@ -161,9 +162,16 @@ class Recorder:
                     recording.sink.close()
                 else:
                     recording.sink.write(piece)
-            except OSError as error:
+            except Exception as error:
+                # Not OSError alone: a WAV file past 4 GiB is a struct.error, and other calls are recorded, too.
                 recording.failed = True
                 self.lost_pieces += 1
+                with contextlib.suppress(Exception):
+                    recording.sink.close()
                 get_logger().error(
-                    "recording_failed", path=str(recording.path), error=error.strerror
+                    "recording_failed", path=str(recording.path), error=_reason(error)
                 )
+
+
+def _reason(error: Exception) -> str:
+    return (isinstance(error, OSError) and error.strerror) or repr(error)

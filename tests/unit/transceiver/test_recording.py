@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import array
 import asyncio
+import contextlib
 import math
+import os
+import subprocess
+import sys
+import threading
 import time
 import wave
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.support.media_bench import RATE, Bench, loudness, tone, until
+from transceiver.media import RawFrame
 from transceiver.recording import QUEUE_PIECES, Recorder, _Sound
 
 
@@ -68,12 +75,30 @@ async def test_a_recorder_that_sleeps_loses_the_oldest_and_says_so(bench: Bench)
 
 
 class Tap:
-    """A session whose sound never ends."""
+    """A session whose sound never ends: so many bytes a look."""
 
     rate_hz = RATE
 
+    def __init__(self, piece_bytes: int = 4 * 80) -> None:
+        self._piece = bytes(piece_bytes)
+
     def read_tap(self) -> bytes:
-        return bytes(4 * 80)
+        return self._piece
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 10) -> None:
+    deadline_s = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline_s, "it did not happen"
+        time.sleep(0.001)
+
+
+def open_files() -> set[str]:
+    found = set()
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found.add(os.readlink(f"/proc/self/fd/{fd}"))
+    return found
 
 
 def test_a_full_disk_ends_the_recording_and_not_the_call(tmp_path: Path) -> None:
@@ -94,18 +119,106 @@ def test_a_full_disk_ends_the_recording_and_not_the_call(tmp_path: Path) -> None
     assert recorder.lost_pieces >= 9
 
 
-def test_a_slow_disk_loses_pieces_and_never_blocks(tmp_path: Path) -> None:
-    recorder, tap = Recorder(), Tap()
-    recorder._thread = type("Stuck", (), {"ident": 1, "join": lambda self, timeout: None})()
-    recorder.start(tap, tmp_path / "call.wav")  # type: ignore[arg-type]
-    began_s = time.monotonic()
-    for _ in range(QUEUE_PIECES + 100):
+def test_a_recording_that_cannot_go_on_leaves_the_others(tmp_path: Path) -> None:
+    """In a process that may write no file over 256 KiB."""
+    script = f"""
+import resource
+from pathlib import Path
+from tests.unit.transceiver.test_recording import RATE, Tap, open_files
+from transceiver.media import RawFrame
+from transceiver.recording import Recorder
+recorder, loud, calm = Recorder(), Tap(4 * RATE), Tap(4)
+resource.setrlimit(resource.RLIMIT_FSIZE, (262_144, resource.RLIM_INFINITY))
+recorder.start(loud, Path({str(tmp_path / "loud.wav")!r}))
+recorder.start(calm, Path({str(tmp_path / "calm.wav")!r}))
+for _ in range(50):
+    recorder.poll()
+recorder.stop(loud)
+recorder.stop(calm)
+recorder.close()
+assert not recorder._thread.is_alive()
+assert not [name for name in open_files() if name.endswith(".wav")], open_files()
+print(recorder.lost_pieces)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "recording_failed" in done.stdout + done.stderr
+    assert done.stdout.split()[-1] == "43"  # 51 pieces, of which 8 are in the file
+    assert len(sides(tmp_path / "loud.wav")[0]) == 8 * 2 * RATE
+    assert len(sides(tmp_path / "calm.wav")[0]) == 51 * 2
+
+
+def test_a_wav_file_that_is_full_ends_its_recording_alone(tmp_path: Path) -> None:
+    """A header counts 32 bits of bytes."""
+    recorder, long, short = Recorder(), Tap(), Tap()
+    recorder.start(long, tmp_path / "long.wav")  # type: ignore[arg-type]
+    recorder.start(short, tmp_path / "short.wav")  # type: ignore[arg-type]
+    recording = recorder._recordings[long]  # type: ignore[index]
+    assert isinstance(recording.sink, _Sound)
+    recorder.poll()
+    wait_for(lambda: recorder._pieces.empty())
+    recording.sink.file._datawritten = 2**32 - 1_000  # type: ignore[attr-defined]
+    for _ in range(9):
         recorder.poll()
-    assert time.monotonic() - began_s < 10
-    assert recorder.lost_pieces == 100
-    recorder._recordings[tap].sink.close()  # type: ignore[index]
+    recorder.stop(long)  # type: ignore[arg-type]
+    recorder.stop(short)  # type: ignore[arg-type]
+    recorder.close()
+    assert recording.failed
+    assert not [name for name in open_files() if name.endswith("long.wav")]
+    assert len(sides(tmp_path / "short.wav")[0]) == 11 * 2 * 80
     with pytest.raises(FileExistsError):
-        recorder.start(tap, tmp_path / "call.wav")  # type: ignore[arg-type]
+        recorder.start(short, tmp_path / "short.wav")  # type: ignore[arg-type]
+
+
+class FrameTap:
+    """A pass-through whose client never stops: a frame a look, none of ours."""
+
+    rate_hz = RATE
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self._began_ns = time.monotonic_ns()
+
+    def read_frame_tap(self) -> list[RawFrame]:
+        i, self.taken = self.taken, self.taken + 1
+        at_ns = self._began_ns + i * 20_000_000
+        return [(0, at_ns, i & 0xFFFF, 960 * i, 960, False, b"\x78" + bytes(999))]
+
+
+def test_a_slow_disk_loses_pieces_and_never_blocks_nor_loses_the_end(tmp_path: Path) -> None:
+    """The disk is a pipe that nobody reads at first."""
+    recorder, tap = Recorder(), FrameTap()
+    recorder.start(tap, tmp_path / "call", frames_of="opus")  # type: ignore[arg-type]
+    sink = recorder._recordings[tap].sink._legs[0]._sink  # type: ignore[index, union-attr]
+    out, into = os.pipe()
+    sink._file.close()
+    sink._file = os.fdopen(into, "wb", buffering=0)
+    longest_s = 0.0
+    while recorder.lost_pieces < 100:
+        assert tap.taken < 10 * QUEUE_PIECES, "the queue has no end"
+        began_s = time.monotonic()
+        recorder.poll()
+        longest_s = max(longest_s, time.monotonic() - began_s)
+    began_s = time.monotonic()
+    recorder.stop(tap)  # type: ignore[arg-type]
+    assert max(longest_s, time.monotonic() - began_s) < 1
+    assert recorder._pieces.qsize() > QUEUE_PIECES  # all that may wait, and the end
+    written = bytearray()
+
+    def drain() -> None:
+        with open(out, "rb", buffering=0) as disk:
+            while some := disk.read(65_536):
+                written.extend(some)
+
+    disk = threading.Thread(target=drain)
+    disk.start()
+    recorder.close()
+    disk.join(10)
+    last_page = written[written.rindex(b"OggS") :]
+    assert last_page[5] & 4, "the stream has no end"
+    assert written.count(b"\x78" + bytes(999)) == tap.taken - recorder.lost_pieces
 
 
 async def test_a_pass_through_is_kept_as_it_was_encoded(bench: Bench, tmp_path: Path) -> None:
