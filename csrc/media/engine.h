@@ -51,7 +51,7 @@ enum vr_engine_drop {
     VR_ENGINE_NO_MEMBER,     /* DTLS or media of a flow key that nobody has validated */
     VR_ENGINE_NOT_AUTHENTIC, /* media that none of the sessions of its flow key could open */
     VR_ENGINE_REPLAYED,
-    VR_ENGINE_EVENTS_FULL, /* DTLS that Python was too slow to fetch */
+    VR_ENGINE_EVENTS_FULL, /* DTLS, checks and digits that Python was too slow to fetch */
     VR_ENGINE_TOO_BIG,     /* over what a datagram of ours can hold */
     VR_ENGINE_PAUSED,      /* to be sent, but no path is authenticated */
     VR_ENGINE_DROP_COUNT,

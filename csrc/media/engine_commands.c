@@ -48,7 +48,7 @@ static void do_close(struct vr_engine *e, uint32_t session, uint64_t now_ns) {
     vr_session_free(seat->media);
     seat->media = NULL;
     seat->open = false;
-    seat->path.paused = true;
+    vr_engine_clear_path(e, session, now_ns); /* who opens it next sees nothing of this call */
     e->counts.sessions--;
     seat->untold = true;
     e->untold++;
@@ -64,7 +64,7 @@ static void do_open(struct vr_engine *e, struct command *c, uint64_t now_ns) {
     seat->open = true;
     seat->expired = false;
     seat->ticks = 0;
-    seat->path = (struct vr_engine_path){.paused = true, .authenticated_ns = now_ns};
+    vr_engine_clear_path(e, c->session, now_ns);
     atomic_store_explicit(&seat->told, false, memory_order_relaxed);
     e->counts.sessions++;
     if (vr_ice_open(e->ice, c->session, ufrag, pwd, pwd + c->open.pwd_bytes, now_ns) != 0 ||

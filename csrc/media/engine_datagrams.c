@@ -28,7 +28,6 @@ static bool relay_allowed(struct vr_engine *e, const struct vr_addr *peer) {
 static void on_stun(struct vr_engine *e, const struct vr_received *in,
                     const struct vr_flow_key *key, uint64_t now_ns) {
     struct vr_ice_check check;
-    struct vr_engine_path before = {0};
     enum vr_ice_status status =
         vr_ice_check(e->ice, in->data, in->bytes, key, &in->source, now_ns, &check);
     e->counts.checks[status]++;
@@ -39,9 +38,9 @@ static void on_stun(struct vr_engine *e, const struct vr_received *in,
     if (check.path == NULL)
         return;
     uint32_t session = check.path->session;
-    before = e->seats[session].path;
+    bool was_paused = e->seats[session].path.paused;
     vr_engine_publish_path(e, session, vr_ice_media_path(e->ice, session, now_ns));
-    if (check.path->first_check_ns == now_ns || before.paused) {
+    if (check.path->first_check_ns == now_ns || was_paused) {
         struct vr_event_origin origin = {key, &in->source};
         vr_engine_emit(e, VR_ENGINE_CHECKED, session, now_ns, &origin, NULL, 0);
     }
@@ -57,9 +56,7 @@ static void on_dtls(struct vr_engine *e, const struct vr_received *in,
     for (unsigned i = 0; i < count;
          i++) { /* several may be in a handshake: each decides for itself */
         e->counts.dtls_in++;
-        if (!vr_engine_emit(e, VR_ENGINE_DTLS, paths[i]->session, now_ns, &origin, in->data,
-                            in->bytes))
-            vr_engine_drop(e, VR_ENGINE_EVENTS_FULL);
+        vr_engine_emit(e, VR_ENGINE_DTLS, paths[i]->session, now_ns, &origin, in->data, in->bytes);
     }
 }
 

@@ -3,6 +3,12 @@
 
 #include <string.h>
 
+static bool refused(struct vr_engine *e, enum vr_engine_event_kind kind) {
+    if (kind == VR_ENGINE_CHECKED || kind == VR_ENGINE_DTLS || kind == VR_ENGINE_DIGIT)
+        vr_engine_drop(e, VR_ENGINE_EVENTS_FULL);
+    return false;
+}
+
 bool vr_engine_emit(struct vr_engine *e, enum vr_engine_event_kind kind, uint32_t session,
                     uint64_t now_ns, const struct vr_event_origin *origin, const uint8_t *payload,
                     size_t payload_bytes) {
@@ -10,10 +16,10 @@ bool vr_engine_emit(struct vr_engine *e, enum vr_engine_event_kind kind, uint32_
     /* what is told once, an end above all, has a quarter of the queue for itself */
     bool repeats = kind == VR_ENGINE_DTLS || kind == VR_ENGINE_READABLE;
     if (repeats && vr_queue_used(&e->events) > VR_ENGINE_EVENTS_BYTES / 4 * 3)
-        return false;
+        return refused(e, kind);
     struct vr_engine_event *event = vr_queue_reserve(&e->events, bytes);
     if (event == NULL)
-        return false;
+        return refused(e, kind);
     memset(event, 0, sizeof *event);
     event->kind = kind;
     event->session = session;
@@ -57,6 +63,19 @@ void vr_engine_tell_closed(struct vr_engine *e, uint64_t now_ns) {
     }
 }
 
+static void write_path(struct vr_seat *seat, const struct vr_engine_path *path) {
+    uint32_t sequence = atomic_load_explicit(&seat->path_sequence, memory_order_relaxed);
+    atomic_store_explicit(&seat->path_sequence, sequence + 1, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release);
+    seat->path = *path;
+    atomic_store_explicit(&seat->path_sequence, sequence + 2, memory_order_release);
+}
+
+void vr_engine_clear_path(struct vr_engine *e, uint32_t session, uint64_t now_ns) {
+    struct vr_engine_path none = {.paused = true, .authenticated_ns = now_ns};
+    write_path(&e->seats[session], &none);
+}
+
 void vr_engine_publish_path(struct vr_engine *e, uint32_t session, const struct vr_ice_path *path) {
     struct vr_seat *seat = &e->seats[session];
     if (path == NULL && seat->path.paused)
@@ -65,15 +84,13 @@ void vr_engine_publish_path(struct vr_engine *e, uint32_t session, const struct 
         seat->path.authenticated_ns == path->authenticated_ns &&
         vr_flow_key_equal(&seat->path.key, &path->key))
         return;
-    uint32_t sequence = atomic_load_explicit(&seat->path_sequence, memory_order_relaxed);
-    atomic_store_explicit(&seat->path_sequence, sequence + 1, memory_order_relaxed);
-    atomic_thread_fence(memory_order_release);
-    seat->path.paused = path == NULL;
+    struct vr_engine_path fresh = seat->path;
+    fresh.paused = path == NULL;
     if (path != NULL) {
-        seat->path.key = path->key;
-        seat->path.authenticated_ns = path->authenticated_ns;
+        fresh.key = path->key;
+        fresh.authenticated_ns = path->authenticated_ns;
     }
-    atomic_store_explicit(&seat->path_sequence, sequence + 2, memory_order_release);
+    write_path(seat, &fresh);
 }
 
 bool vr_engine_read_path(const struct vr_engine *e, uint32_t session, struct vr_engine_path *out) {

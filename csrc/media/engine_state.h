@@ -60,13 +60,15 @@ static inline void vr_engine_drop(struct vr_engine *e, enum vr_engine_drop reaso
 /* engine.c */
 void vr_engine_poke(int event_fd); /* makes it readable */
 
-/* engine_events.c: false when there is no room. */
+/* engine_events.c: false when there is no room; counted, but for what is told again: READABLE and ends. */
 bool vr_engine_emit(struct vr_engine *e, enum vr_engine_event_kind kind, uint32_t session,
                     uint64_t now_ns, const struct vr_event_origin *origin, const uint8_t *payload,
                     size_t payload_bytes);
 void vr_engine_tell_closed(struct vr_engine *e, uint64_t now_ns); /* what is untold */
 void vr_engine_notify(struct vr_engine *e, uint64_t now_ns);      /* wakes Python when it is time */
 void vr_engine_publish_path(struct vr_engine *e, uint32_t session, const struct vr_ice_path *path);
+void vr_engine_clear_path(struct vr_engine *e, uint32_t session,
+                          uint64_t now_ns); /* as before a check */
 
 /* engine_commands.c: does what the controller asked for. */
 bool vr_engine_has_commands(struct vr_engine *e);

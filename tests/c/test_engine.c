@@ -397,3 +397,59 @@ TEST(what_waits_at_the_end_is_freed) {
     vr_engine_free(b.engine);
     close(b.fd);
 }
+
+/* What the engine's thread does, without one. */
+static struct vr_engine *still_engine(int *fd) {
+    struct sockaddr_in at;
+    *fd = bound_socket(&at);
+    struct vr_engine_config config = {.fd = *fd, .max_sessions = 2, .wake_ms = 20, .direct = true};
+    struct vr_engine *engine = vr_engine_new(&config);
+    CHECK(engine != NULL);
+    return engine;
+}
+
+TEST(an_event_without_room_is_counted_unless_it_is_told_again) {
+    static const struct {
+        enum vr_engine_event_kind kind;
+        unsigned drops;
+    } cases[] = {{VR_ENGINE_CHECKED, 1},  {VR_ENGINE_DTLS, 1},    {VR_ENGINE_DIGIT, 1},
+                 {VR_ENGINE_READABLE, 0}, {VR_ENGINE_EXPIRED, 0}, {VR_ENGINE_CLOSED, 0}};
+    int fd;
+    struct vr_engine *e = still_engine(&fd);
+    while (vr_engine_emit(e, VR_ENGINE_CLOSED, 0, 0, NULL, NULL, 0))
+        ;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        uint64_t before = e->counts.drops[VR_ENGINE_EVENTS_FULL];
+        CHECK(!vr_engine_emit(e, cases[i].kind, 0, 0, NULL, NULL, 0));
+        CHECK_EQ(e->counts.drops[VR_ENGINE_EVENTS_FULL] - before, cases[i].drops);
+    }
+    vr_engine_free(e);
+    close(fd);
+}
+
+/* Who opens a place reads nothing of the call before, nor half of it. */
+TEST(a_place_that_is_given_back_has_no_path) {
+    static const struct vr_flow_key none;
+    int fd;
+    struct bench b = {.engine = still_engine(&fd)};
+    struct vr_ice_path path = {.authenticated_ns = 7};
+    struct vr_engine_path seen;
+    path.key.client.port_be = 42;
+    for (int round = 0; round < 2; round++) {
+        open_session(&b, 0, VR_SESSION_ECHO);
+        CHECK(vr_engine_read_path(b.engine, 0, &seen));
+        CHECK(vr_flow_key_equal(&seen.key, &none)); /* before the engine has opened it, too */
+        vr_engine_serve_commands(b.engine, vr_engine_now_ns());
+        vr_engine_publish_path(b.engine, 0, &path);
+        CHECK(vr_engine_read_path(b.engine, 0, &seen));
+        CHECK(!seen.paused && vr_flow_key_equal(&seen.key, &path.key));
+        uint32_t sequence = b.engine->seats[0].path_sequence;
+        vr_engine_close(b.engine, 0);
+        vr_engine_serve_commands(b.engine, vr_engine_now_ns());
+        CHECK(b.engine->seats[0].path_sequence != sequence); /* a reader in between reads again */
+        CHECK(vr_engine_read_path(b.engine, 0, &seen));
+        CHECK(seen.paused && vr_flow_key_equal(&seen.key, &none));
+    }
+    vr_engine_free(b.engine);
+    close(fd);
+}
