@@ -142,6 +142,10 @@ class Call:
         except BaseException:
             parts.engine.close(self.media)
             raise
+        # Decided once: asking a runtime Protocol costs more than the frames of a wake-up do.
+        self._frame_conversation = (
+            self._conversation if isinstance(self._conversation, FrameConversation) else None
+        )
 
     # Line: what the conversation may do
 
@@ -193,8 +197,8 @@ class Call:
 
     def on_frames(self, frames: list[Frame]) -> None:
         """See MediaHandler.on_frames."""
-        if isinstance(self._conversation, FrameConversation):
-            self._conversation.on_frames(frames)
+        if self._frame_conversation is not None:
+            self._frame_conversation.on_frames(frames)
 
     def on_digit(self, digit: str) -> None:
         """See MediaHandler.on_digit."""
