@@ -139,6 +139,9 @@ cdef extern from "media/frame_pacer.h" nogil:
 
 
 cdef extern from "media/session.h" nogil:
+    enum:
+        VR_SESSION_PAYLOAD_BYTES
+
     enum vr_session_mode:
         VR_SESSION_PCM
         VR_SESSION_ECHO

@@ -152,8 +152,8 @@ class Session:
         """What a session without PCM, opened with `tap`, kept of both sides."""
 
     def write_frame(self, payload: bytes | bytearray | memoryview) -> bool:
-        """Queues a frame of 20, 40 ... 120 ms (else ValueError), or with no bytes a pause of 20 ms;
-        False when there is no room.
+        """Queues a frame of 20, 40 ... 120 ms and at most VR_SESSION_PAYLOAD_BYTES (else ValueError), or with
+        no bytes a pause of 20 ms; False when there is no room.
         """
 
     def flush_frames(self) -> None:

@@ -315,6 +315,8 @@ cdef class Session:
             units = vr_codec_units(self._codec, &payload[0], size)
         if units == 0 or units % tick != 0:
             raise ValueError(f"a frame of {units * 20 / tick:g} ms is none of 20, 40 ... 120 ms")
+        if size > VR_SESSION_PAYLOAD_BYTES:
+            raise ValueError(f"a frame of {size} bytes is over {VR_SESSION_PAYLOAD_BYTES}")
         return vr_frame_pacer_write(pacer, units, &payload[0] if size != 0 else NULL, size)
 
     def flush_frames(self):

@@ -235,7 +235,8 @@ class MediaSession:
     def write_frames(self, payloads: Iterable[bytes]) -> int:
         """Queues frames of 20, 40 ... 120 ms of the call's codec behind what is queued; b"" is a pause
         of 20 ms. Returns how many were taken: fewer than given when 256 KiB are waiting.
-        Raises ValueError for one that is no such frame; those before it are queued.
+        Raises ValueError for one that is no such frame, or longer than a packet takes (1,464 bytes,
+        csrc/media/session.h); those before it are queued.
         """
         taken = 0
         for payload in payloads:

@@ -85,33 +85,38 @@ static bool switch_codec(struct vr_receiver *r, enum vr_codec codec) {
     return true;
 }
 
-static enum vr_receive_status put(struct vr_receiver *r, const uint8_t *data, size_t bytes,
-                                  uint64_t now_ns) {
-    struct vr_rtp rtp;
-    enum vr_rtp_status read = vr_rtp_read(data, bytes, &rtp);
+static enum vr_receive_status put(struct vr_receiver *r, enum vr_rtp_status read,
+                                  const struct vr_rtp *rtp, uint64_t now_ns) {
     if (read != VR_RTP_OK && read != VR_RTP_EMPTY)
         return VR_RECEIVE_RTP;
-    int codec = read == VR_RTP_EMPTY ? -1 : codec_of(&r->config, rtp.payload_type);
+    int codec = read == VR_RTP_EMPTY ? -1 : codec_of(&r->config, rtp->payload_type);
     if (codec < 0) {
-        vr_jitter_put(&r->jitter, &rtp, 0, now_ns);
+        vr_jitter_put(&r->jitter, rtp, 0, now_ns);
         if (read == VR_RTP_EMPTY)
             return VR_RECEIVE_EMPTY;
-        if (rtp.payload_type != r->config.event_payload_type)
+        if (rtp->payload_type != r->config.event_payload_type)
             return VR_RECEIVE_PAYLOAD_TYPE;
-        vr_events_put(&r->events, &rtp);
+        vr_events_put(&r->events, rtp);
         return VR_RECEIVE_OK;
     }
-    uint32_t units = vr_codec_units((enum vr_codec)codec, rtp.payload, rtp.payload_bytes);
+    uint32_t units = vr_codec_units((enum vr_codec)codec, rtp->payload, rtp->payload_bytes);
     if (units == 0 || !switch_codec(r, (enum vr_codec)codec))
         return VR_RECEIVE_PAYLOAD; /* its sequence number is missing: what it stood for is concealed */
-    return (enum vr_receive_status)vr_jitter_put(&r->jitter, &rtp, units, now_ns);
+    return (enum vr_receive_status)vr_jitter_put(&r->jitter, rtp, units, now_ns);
+}
+
+enum vr_receive_status vr_receiver_put_rtp(struct vr_receiver *r, enum vr_rtp_status read,
+                                           const struct vr_rtp *rtp, uint64_t now_ns) {
+    enum vr_receive_status status = put(r, read, rtp, now_ns);
+    r->counts.status[status]++;
+    return status;
 }
 
 enum vr_receive_status vr_receiver_put(struct vr_receiver *r, const uint8_t *data, size_t bytes,
                                        uint64_t now_ns) {
-    enum vr_receive_status status = put(r, data, bytes, now_ns);
-    r->counts.status[status]++;
-    return status;
+    struct vr_rtp rtp;
+    enum vr_rtp_status read = vr_rtp_read(data, bytes, &rtp);
+    return vr_receiver_put_rtp(r, read, &rtp, now_ns);
 }
 
 /* --- blocks ---------------------------------------------------------------------------------- */

@@ -92,6 +92,11 @@ void vr_receiver_free(struct vr_receiver *r);
 enum vr_receive_status vr_receiver_put(struct vr_receiver *r, const uint8_t *data, size_t bytes,
                                        uint64_t now_ns);
 
+/* The same for a packet that vr_rtp_read has read already, with what it returned. Up to VR_RECEIVE_JUMP the
+ * packet has a payload that was negotiated. */
+enum vr_receive_status vr_receiver_put_rtp(struct vr_receiver *r, enum vr_rtp_status read,
+                                           const struct vr_rtp *rtp, uint64_t now_ns);
+
 /* Writes 20 ms to `pcm` and returns true; false, nothing written, before the first packet. */
 bool vr_receiver_tick(struct vr_receiver *r, uint64_t now_ns, int16_t *pcm);
 

@@ -136,6 +136,10 @@ static void count_in(struct vr_session *s, const struct vr_rtp *rtp, uint32_t cl
 /* A frame of one side, for the recorder and, of the client's side, for the reader. */
 static void keep_frame(struct vr_session *s, enum vr_frame_side side, const struct vr_rtp *placed,
                        const uint8_t *payload, uint64_t now_ns) {
+    bool taps = s->frame_tap.queue.data != NULL;
+    bool reads = side == VR_FRAME_HEARD && s->config.mode == VR_SESSION_FRAMES;
+    if (!taps && !reads)
+        return;
     struct vr_frame frame = {
         .at_ns = now_ns,
         .timestamp = placed->timestamp,
@@ -145,9 +149,9 @@ static void keep_frame(struct vr_session *s, enum vr_frame_side side, const stru
         .side = (uint8_t)side,
         .marker = placed->marker,
     };
-    if (s->frame_tap.queue.data != NULL)
+    if (taps)
         vr_frames_write(&s->frame_tap, &frame, payload);
-    if (side == VR_FRAME_HEARD && s->config.mode == VR_SESSION_FRAMES)
+    if (reads)
         s->came |= vr_frames_write(&s->frames, &frame, payload);
 }
 
@@ -163,7 +167,7 @@ static size_t seal(struct vr_session *s, const struct vr_rtp *rtp, uint8_t *out)
 static size_t echo(struct vr_session *s, const struct vr_rtp *placed, const uint8_t *payload,
                    uint64_t now_ns, uint8_t *out) {
     struct vr_rtp rtp = *placed;
-    if (VR_RTP_HEADER_BYTES + rtp.payload_bytes + VR_SRTP_GROWTH_BYTES > VR_SESSION_PACKET_BYTES)
+    if (rtp.payload_bytes > VR_SESSION_PAYLOAD_BYTES)
         return 0;
     memcpy(out + VR_RTP_HEADER_BYTES, payload, rtp.payload_bytes);
     size_t bytes = seal(s, &rtp, out);
@@ -201,13 +205,15 @@ static enum vr_session_status take_rtp(struct vr_session *s, uint8_t *data, size
     enum vr_session_status status = srtp_status(vr_srtp_unprotect(s->srtp_in, data, &bytes));
     if (status != VR_SESSION_OK)
         return status;
+    enum vr_rtp_status form = vr_rtp_read(data, bytes, &rtp);
     if (s->config.mode == VR_SESSION_PCM) {
-        enum vr_receive_status received = vr_receiver_put(&s->receiver, data, bytes, now_ns);
-        if (received <= VR_RECEIVE_JUMP && vr_rtp_read(data, bytes, &rtp) == VR_RTP_OK)
-            count_in(s, &rtp, s->receiver.jitter.clock_hz, now_ns);
-        return received <= VR_RECEIVE_JUMP ? VR_SESSION_OK : VR_SESSION_RECEIVE;
+        enum vr_receive_status received = vr_receiver_put_rtp(&s->receiver, form, &rtp, now_ns);
+        if (received > VR_RECEIVE_JUMP)
+            return VR_SESSION_RECEIVE;
+        count_in(s, &rtp, s->receiver.jitter.clock_hz, now_ns);
+        return VR_SESSION_OK;
     }
-    bool read = vr_rtp_read(data, bytes, &rtp) == VR_RTP_OK;
+    bool read = form == VR_RTP_OK;
     if (read && rtp.payload_type == s->config.receive.event_payload_type) {
         vr_events_put(&s->receiver.events, &rtp);
         vr_line_skip(&s->line, &rtp);
@@ -263,8 +269,8 @@ static size_t speak(struct vr_session *s, uint64_t now_ns, uint8_t *out) {
         note_side(s, 1, pcm);
     if (!block.sound || s->config.receive_only)
         return 0;
-    size_t room = VR_SESSION_PACKET_BYTES - VR_RTP_HEADER_BYTES - VR_SRTP_GROWTH_BYTES;
-    size_t payload_bytes = vr_encoder_encode(s->encoder, pcm, out + VR_RTP_HEADER_BYTES, room);
+    size_t payload_bytes =
+        vr_encoder_encode(s->encoder, pcm, out + VR_RTP_HEADER_BYTES, VR_SESSION_PAYLOAD_BYTES);
     if (payload_bytes == 0) {
         s->counts.encode_failures++;
         return 0;
@@ -291,8 +297,9 @@ static size_t speak_frame(struct vr_session *s, uint64_t now_ns, bool able, uint
     size_t bytes = 0;
     if (frame == NULL)
         return 0;
-    if (able && VR_RTP_HEADER_BYTES + frame->payload_bytes + VR_SRTP_GROWTH_BYTES <=
-                    VR_SESSION_PACKET_BYTES) {
+    bool fits = frame->payload_bytes <= VR_SESSION_PAYLOAD_BYTES;
+    s->counts.echo_dropped += !fits;
+    if (able && fits) {
         struct vr_rtp rtp = {
             .ssrc = s->config.ssrc,
             .sequence = s->sequence++,

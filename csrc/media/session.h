@@ -27,6 +27,9 @@ enum vr_session_mode { VR_SESSION_PCM, VR_SESSION_ECHO, VR_SESSION_FRAMES };
 
 enum {
     VR_SESSION_PACKET_BYTES = 1500, /* room for what a tick or an echo sends */
+    VR_SESSION_PAYLOAD_BYTES =      /* of it for a frame: no longer one is sent */
+        VR_SESSION_PACKET_BYTES -
+        VR_RTP_HEADER_BYTES - VR_SRTP_GROWTH_BYTES,
     VR_SESSION_RING_MS = 1000,
     VR_SESSION_HEARD_BYTES = 32 * 1024, /* frames to read: 5 s of 32 kbit/s */
     VR_SESSION_SAID_BYTES = 256 * 1024, /* frames to send: at least 40 s of 32 kbit/s */
@@ -68,7 +71,8 @@ struct vr_session_counts {
     uint64_t packets_in, bytes_in; /* RTP, payload bytes */
     uint64_t packets_out, bytes_out;
     uint64_t reports_in, reports_out;
-    uint64_t echo_dropped; /* ECHO, FRAMES: not of our codec, or a jump that cannot be passed on */
+    uint64_t
+        echo_dropped; /* ECHO, FRAMES: not of our codec, a jump that cannot be passed on, or too long */
     uint64_t encode_failures;
     uint64_t blocks_lost; /* the reader slept: oldest blocks overwritten, as the reader saw it */
     uint64_t tap_blocks_lost;           /* the recorder slept */

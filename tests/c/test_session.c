@@ -311,6 +311,26 @@ TEST(a_sleeping_reader_of_frames_loses_the_newest) {
     vr_session_free(server);
 }
 
+/* The longest frame leaves in one packet; a longer one is counted, and takes its time all the same. */
+TEST(a_frame_that_no_packet_takes_is_counted) {
+    uint64_t now = 1000 * MS;
+    struct vr_session *server = session(VR_SESSION_FRAMES, 2, 20, 10, now);
+    struct vr_frame_pacer *pacer = vr_session_frame_pacer(server);
+    static uint8_t payload[VR_SESSION_PAYLOAD_BYTES + 1];
+    struct vr_session_output out;
+    struct vr_session_counts counts;
+    for (size_t over = 0; over <= 1; over++, now += 20 * MS) {
+        CHECK(vr_frame_pacer_write(pacer, 960, payload, VR_SESSION_PAYLOAD_BYTES + over));
+        vr_session_tick(server, now, false, &out);
+        CHECK_EQ(out.rtp_bytes, over ? 0 : VR_RTP_HEADER_BYTES + VR_SESSION_PAYLOAD_BYTES + 16);
+        vr_session_read_counts(server, &counts);
+        CHECK_EQ(counts.echo_dropped, over);
+        CHECK_EQ(counts.packets_out, 1);
+        CHECK_EQ(vr_frame_pacer_waiting_ms(pacer), 0);
+    }
+    vr_session_free(server);
+}
+
 TEST(an_echo_is_tapped_on_both_sides) {
     uint64_t now = 1000 * MS;
     struct vr_session *client = session(VR_SESSION_PCM, 1, 10, 20, now);

@@ -174,6 +174,27 @@ async def test_frames_go_to_the_handler_and_back_as_they_are(bench: Bench) -> No
     assert session.write(1, tone(160)) == 0
 
 
+async def test_a_frame_that_no_packet_takes_is_refused(bench: Bench) -> None:
+    """120 ms of Opus at 128 kbit/s are 1,920 bytes; csrc/media/session.h has the most."""
+    client = bench.client()
+    opus = {"codec": "opus", "payload_types": {"opus": 111}, "rate_hz": 48_000}
+    session, _ = await bench.connected(client, frames=True, start_ms=0, **opus)
+    # RFC 6716 3.2.5: three equal frames of 20 ms, without padding and with a byte of it
+    longest, longer = b"\x6b\x43\0" + bytes(1_461), b"\x6b\x43\1" + bytes(1_462)
+    with pytest.raises(ValueError, match="1465 bytes is over 1464"):
+        session.write_frames([longest, longer])
+    back: list[bytes] = []
+
+    def came() -> bool:
+        back.extend(client.opened())
+        return bool(back)
+
+    await until(came)
+    assert [packet[12:] for packet in back] == [longest]
+    assert session.queued_ms() == 0
+    assert session.stats()["echo_dropped"] == 0
+
+
 async def test_more_frames_than_there_is_room_for_are_refused(bench: Bench) -> None:
     client = bench.client()
     session, _ = await bench.connected(client, frames=True)
