@@ -10,12 +10,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
-import math
+import socket
 from collections.abc import Callable
 
 from aiohttp import web
 from aiohttp.http_exceptions import LineTooLong
+from aiohttp.streams import StreamReader
 
 from .replies import add_common_headers, error_of_status, error_response, http_error_response
 
@@ -35,7 +37,7 @@ class Phase(enum.Enum):
     HEAD = "head"
     """The rest of a request's head."""
     BUSY = "busy"
-    """The answer."""
+    """The rest of a body, or the answer."""
     IDLE = "idle"
     """Another request, after an answer."""
 
@@ -51,16 +53,28 @@ _LIMIT_S = {
 class Connection(web.RequestHandler):
     """See the module. The server's request handler must call `began`."""
 
-    __slots__ = ("_is_last", "_on_lost", "_said_all", "phase", "since_s")
+    __slots__ = (
+        "_body",
+        "_client",
+        "_is_cut",
+        "_is_last",
+        "_on_lost",
+        "_said_all",
+        "phase",
+        "since_s",
+    )
 
     def __init__(
         self,
         server: web.Server,
+        client: socket.socket,
         *,
         is_last: Callable[[], bool],
         on_lost: Callable[[Connection], None],
     ) -> None:
-        """`is_last`: whether the answers given now end their connections."""
+        """`client` is the socket that its transport will have; `is_last`: whether the answers given
+        now end their connections.
+        """
         # The parser must not inflate a body that nobody has asked for yet.
         super().__init__(
             server,
@@ -69,8 +83,11 @@ class Connection(web.RequestHandler):
             auto_decompress=False,
             lingering_time=LINGER_S,
         )
+        self._client = client
         self._is_last = is_last
         self._on_lost = on_lost
+        self._body: StreamReader | None = None
+        self._is_cut = False
         self._said_all = False
         self.phase = Phase.NEW
         self.since_s = self._now_s()
@@ -79,26 +96,40 @@ class Connection(web.RequestHandler):
         """Whether it has waited too long; `now_s` is the loop's time."""
         return now_s - self.since_s > _LIMIT_S[self.phase]
 
-    def waiting_since_s(self) -> float:
-        """When it began to wait for its client; infinity while a request is handled."""
-        return math.inf if self.phase is Phase.BUSY else self.since_s
+    def waits_for_client(self) -> bool:
+        """Whether it is the client's turn, since `since_s`; not while a request that has come
+        whole is handled.
+        """
+        return self._body is None or not self._body.is_eof()
 
     def is_owed_an_answer(self) -> bool:
         """Whether closing it now might lose a request."""
         return self.phase is not Phase.IDLE
 
-    def began(self) -> None:
-        """A request is handled."""
+    def began(self, body: StreamReader) -> None:
+        """A request is handled, whose body may still come."""
+        self._body = body
         self._become(Phase.BUSY)
 
     def cut(self) -> None:
         """Ends it now, whatever its client has not read."""
+        self._is_cut = True
         transport = self.transport
         self.force_close()
         if transport is not None:
             transport.abort()
+        else:
+            # TLS's handshake sees the end of its client, and closes the socket.
+            with contextlib.suppress(OSError):
+                self._client.shutdown(socket.SHUT_RDWR)
 
     # asyncio.Protocol and aiohttp's RequestHandler
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It can be read."""
+        super().connection_made(transport)
+        if self._is_cut:
+            self.cut()
 
     def data_received(self, data: bytes) -> None:
         """Bytes of the client."""
@@ -127,6 +158,7 @@ class Connection(web.RequestHandler):
         if self._said_all or self._is_last():
             resp.force_close()
         finished = await super().finish_response(request, resp, start_time)
+        self._body = None
         self._become(Phase.IDLE)
         return finished
 

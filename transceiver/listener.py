@@ -4,8 +4,9 @@
    resets nobody who waits in its queue.
 2. Each process accepts from its own. It accepts from another's as well while that one is gone or
    its loop stands still: no client hangs on a process that is stuck.
-3. Connections are bounded. A newcomer beyond the bound, or beyond the descriptors, takes the place
-   of the one that has waited longest for its client.
+3. Connections are bounded, from accept(2) on. A newcomer beyond the bound, or beyond the descriptors,
+   takes the place of the one that has waited longest for its client: for TLS's handshake, a head, a
+   body, another request. Where all requests have come whole, it is the newcomer who goes.
 4. The end (`close`): no SYN gets in any more, the queues are emptied, and everybody who is in gets an
    answer, which ends his connection. Nobody is reset.
 """
@@ -76,7 +77,7 @@ class Listener:
 
         async def handle_and_note(request: web.BaseRequest) -> web.StreamResponse:
             if isinstance(request.protocol, Connection):
-                request.protocol.began()
+                request.protocol.began(request.content)
             return await handle(request)
 
         server.request_handler = handle_and_note
@@ -112,7 +113,7 @@ class Listener:
         while True:
             now_s = self._loop.time()
             for connection in [one for one in self._open if one.is_overdue(now_s)]:
-                connection.cut()
+                self._cut(connection)
             for row, listening in enumerate(self._sockets):
                 if row != self._row:
                     self._stand_in(row, listening)
@@ -150,18 +151,19 @@ class Listener:
         except OSError as error:
             self._fall_short(listening, error)
             return
+        if len(self._open) >= self._limit and not self._make_room():
+            client.close()
+            return
         client.setblocking(False)
-        if len(self._open) >= self._limit:
-            self._make_room()
-        task = self._loop.create_task(self._welcome(client))
+        connection = Connection(
+            self._server, client, is_last=lambda: self.draining, on_lost=self._open.discard
+        )
+        self._open.add(connection)
+        task = self._loop.create_task(self._welcome(connection, client))
         self._welcomes.add(task)
         task.add_done_callback(self._welcomes.discard)
 
-    async def _welcome(self, client: socket.socket) -> None:
-        connection = Connection(
-            self._server, is_last=lambda: self.draining, on_lost=self._open.discard
-        )
-        self._open.add(connection)
+    async def _welcome(self, connection: Connection, client: socket.socket) -> None:
         try:
             await self._loop.connect_accepted_socket(
                 lambda: connection,
@@ -188,10 +190,18 @@ class Listener:
             if is_listening(listening):
                 self._accept_from(listening)
 
-    def _make_room(self) -> None:
-        longest = min(self._open, key=Connection.waiting_since_s, default=None)
-        if longest is not None:
-            longest.cut()
+    def _make_room(self) -> bool:
+        """Whether there was anybody to cut."""
+        waiting = [one for one in self._open if one.waits_for_client()]
+        if not waiting:
+            return False
+        self._cut(min(waiting, key=lambda one: one.since_s))
+        return True
+
+    def _cut(self, connection: Connection) -> None:
+        # It is lost a moment later; whoever makes room meanwhile needs another one.
+        self._open.discard(connection)
+        connection.cut()
 
 
 def _connection_limit() -> int:

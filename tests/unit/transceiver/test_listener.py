@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import ipaddress
 import json
 import socket
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TypeAlias
 
 import pytest
 import structlog
 from aiohttp import web
 
+from relay.certificate import write_self_signed
 from relay.wire.address import Endpoint
 from transceiver import connection, listener
 from transceiver.board import Board, Serving
@@ -31,7 +35,12 @@ GET = b"GET / HTTP/1.1\r\nHost: t\r\n\r\n"
 class _Door:
     """A listener of a pool of two, before an app that says hello."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self.tls = tls
+        self.let_go = asyncio.Event()
+        """Until then nobody has an answer from /late."""
+        self.kept = asyncio.Semaphore(0)
+        """One for each request that waits there."""
         self.sockets = open_http(Endpoint.of("127.0.0.1", 0), 2)
         self.board = Board(2, ["serving", "heartbeat_ns"])
         for row in range(2):
@@ -46,10 +55,11 @@ class _Door:
         app = web.Application()
         app.router.add_get("/", _hello)
         app.router.add_post("/", _hello)
+        app.router.add_get("/late", self._late)
         runner = web.AppRunner(app)
         await runner.setup()
         assert runner.server is not None
-        made = Listener(self.sockets, runner.server, self.board, 0, None)
+        made = Listener(self.sockets, runner.server, self.board, 0, self.tls)
         made.start()
         try:
             yield made
@@ -61,6 +71,11 @@ class _Door:
 
     async def connect(self) -> tuple[Reader, Writer]:
         return await asyncio.open_connection(*self.sockets[0].getsockname())
+
+    async def _late(self, _request: web.Request) -> web.Response:
+        self.kept.release()
+        await self.let_go.wait()
+        return web.Response(text="late")
 
 
 async def _hello(request: web.Request) -> web.Response:
@@ -150,8 +165,7 @@ async def test_who_takes_too_long_is_cut_off(
 async def test_a_newcomer_beyond_the_bound_takes_the_place_of_who_waited_longest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(listener, "CONNECTIONS_MIN", 4)
-    monkeypatch.setattr(listener, "CONNECTIONS_MAX", 4)
+    _bound(monkeypatch, 4)
     door = _Door()
     async with door.opened(), asyncio.timeout(10):
         idle = []
@@ -163,6 +177,108 @@ async def test_a_newcomer_beyond_the_bound_takes_the_place_of_who_waited_longest
         idle[3][1].write(GET)
         assert (await idle[3][0].readline()).split()[1] == b"200"
         for _, writer in idle:
+            writer.close()
+
+
+def _bound(monkeypatch: pytest.MonkeyPatch, connections: int) -> None:
+    monkeypatch.setattr(listener, "CONNECTIONS_MIN", connections)
+    monkeypatch.setattr(listener, "CONNECTIONS_MAX", connections)
+
+
+def _contexts(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Of a server and of its clients."""
+    certificate, key = folder / "certificate.pem", folder / "key.pem"
+    write_self_signed(certificate, key, ipaddress.ip_address("127.0.0.1"))
+    served = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    served.load_cert_chain(certificate, key)
+    return served, ssl.create_default_context(cafile=str(certificate))
+
+
+async def _tls_status(door: _Door, client: ssl.SSLContext) -> bytes:
+    reader, writer = await asyncio.open_connection(
+        *door.sockets[0].getsockname(), ssl=client, server_hostname="localhost"
+    )
+    writer.write(GET)
+    status = (await reader.readline()).split()[1]
+    writer.close()
+    return status
+
+
+async def _is_over(reader: Reader) -> bool:
+    """Whether the server has ended a connection that it has sent nothing on."""
+    try:
+        return not await asyncio.wait_for(reader.read(1), 5)
+    except ConnectionResetError:
+        return True
+
+
+async def test_the_bound_holds_for_those_who_never_begin_their_tls(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _bound(monkeypatch, 4)
+    served, client = _contexts(tmp_path)
+    door = _Door(served)
+    async with door.opened(), asyncio.timeout(20):
+        silent = []
+        for _ in range(12):
+            silent.append(await door.connect())
+            await asyncio.sleep(0.01)
+        for reader, _ in silent[:8]:
+            assert await _is_over(reader)
+        assert not any(reader.at_eof() for reader, _ in silent[8:]), "the last four may still begin"
+        assert await _tls_status(door, client) == b"200"
+        for _, writer in silent:
+            writer.close()
+
+
+async def test_who_takes_too_long_to_begin_his_tls_is_cut_off(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(listener, "WATCH_S", 0.01)
+    monkeypatch.setitem(connection._LIMIT_S, Phase.NEW, 0.05)
+    door = _Door(_contexts(tmp_path)[0])
+    async with door.opened(), asyncio.timeout(10):
+        reader, writer = await door.connect()
+        assert await _is_over(reader)
+        writer.close()
+
+
+async def test_a_newcomer_takes_the_place_of_a_slow_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    _bound(monkeypatch, 4)
+    door = _Door()
+    async with door.opened(), asyncio.timeout(10):
+        slow = []
+        for _ in range(4):
+            slow.append(await door.connect())
+            slow[-1][1].write(b"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 2\r\n\r\nh")
+            await asyncio.sleep(0.01)
+        newcomers = [await door.connect() for _ in range(2)]
+        assert [await _is_over(reader) for reader, _ in slow[:2]] == [True, True]
+        for reader, writer in newcomers:
+            writer.write(GET)
+            assert (await reader.readline()).split()[1] == b"200"
+        for reader, writer in slow[2:]:
+            writer.write(b"i")
+            assert (await reader.readline()).split()[1] == b"200"
+        for _, writer in (*slow, *newcomers):
+            writer.close()
+
+
+async def test_no_request_that_has_come_whole_makes_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    _bound(monkeypatch, 4)
+    door = _Door()
+    async with door.opened(), asyncio.timeout(10):
+        late = [await door.connect() for _ in range(4)]
+        for _, writer in late:
+            writer.write(GET.replace(b"GET /", b"GET /late"))
+        for _ in late:
+            await door.kept.acquire()
+        reader, writer = await door.connect()
+        assert await _is_over(reader)
+        writer.close()
+        door.let_go.set()
+        for reader, writer in late:
+            assert (await reader.readline()).split()[1] == b"200"
             writer.close()
 
 
