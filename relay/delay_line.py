@@ -22,6 +22,9 @@ class DelayLine(asyncio.DatagramProtocol):
         self._delay_s = delay_ms / 1000
         self._front: asyncio.DatagramTransport
         self._backs: dict[Any, asyncio.DatagramTransport] = {}
+        self._early: dict[Any, list[bytes]] = {}
+        """What senders sent whose sockets are being made."""
+        self._meetings: set[asyncio.Task[None]] = set()
         self._target: HostPort | None = None
 
     async def open(self) -> HostPort:
@@ -39,6 +42,8 @@ class DelayLine(asyncio.DatagramProtocol):
 
     def close(self) -> None:
         """What is on its way is lost."""
+        for meeting in self._meetings:
+            meeting.cancel()
         for transport in (self._front, *self._backs.values()):
             transport.close()
 
@@ -46,17 +51,24 @@ class DelayLine(asyncio.DatagramProtocol):
         """From an entry."""
         if addr in self._backs:
             self._later(self._backs[addr], data)
-        elif self._target is not None and len(self._backs) < SENDERS_MAX:
-            asyncio.get_running_loop().create_task(self._meet(data, addr, self._target))
+        elif addr in self._early:
+            self._early[addr].append(data)
+        elif self._target is not None and len(self._backs) + len(self._early) < SENDERS_MAX:
+            self._early[addr] = [data]
+            meeting = asyncio.get_running_loop().create_task(self._meet(addr, self._target))
+            self._meetings.add(meeting)
+            meeting.add_done_callback(self._meetings.discard)
 
-    async def _meet(self, data: bytes, sender: Any, target: HostPort) -> None:
-        transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
-            lambda: _Back(self, sender), remote_addr=(str(target.ip), target.port)
-        )
-        kept = self._backs.setdefault(sender, transport)
-        if kept is not transport:
-            transport.close()
-        self._later(kept, data)
+    async def _meet(self, sender: Any, target: HostPort) -> None:
+        try:
+            transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
+                lambda: _Back(self, sender), remote_addr=(str(target.ip), target.port)
+            )
+        finally:
+            early = self._early.pop(sender)
+        self._backs[sender] = transport
+        for data in early:
+            self._later(transport, data)
 
     def back(self, data: bytes, sender: Any) -> None:
         """A reply, on its way to the sender."""

@@ -162,14 +162,13 @@ class _Demo:
             self._backbone.close()
 
     async def _serve(self) -> None:
-        async with asyncio.timeout(START_LIMIT_S) as limit:
-            try:
+        try:
+            async with asyncio.timeout(START_LIMIT_S):
                 sites = await self._start()
-            except TimeoutError:
-                raise StartError(f"not ready within {START_LIMIT_S:.0f} s") from None
-            limit.reschedule(None)
-            self._say(sites)
-            await self._programs.any_end()
+        except TimeoutError:
+            raise StartError(f"not ready within {START_LIMIT_S:.0f} s") from None
+        self._say(sites)
+        await self._programs.any_end()
 
     def _on_signal(self) -> None:
         self._signals += 1

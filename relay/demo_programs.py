@@ -146,10 +146,16 @@ class Programs:
 
     async def _read_log(self, program: Program) -> None:
         assert program.process.stderr is not None
-        while line := await program.process.stderr.readline():
+        while True:
+            try:
+                line = await program.process.stderr.readline()
+            except ValueError:  # longer than the reader's limit: only the end of it is shown
+                continue
+            if not line:
+                return
             try:
                 entry = dict(json.loads(line))
-            except ValueError:  # not from the log: a traceback, or a refusal to start
+            except (TypeError, ValueError):  # not from the log: a traceback, or a refusal to start
                 text = line.decode(errors="replace").rstrip()
                 named = text.startswith(f"{program.kind}: ")
                 click.echo(text if named else f"{program.kind}: {text}", err=True)
