@@ -29,7 +29,7 @@ from .log import get_logger
 from .peers import CONNECT_TIMEOUT_S, FORWARD_TIMEOUT_S, read_answer, unreachable
 from .siblings import Reply, Siblings, call_not_found, forwarded_headers
 from .sites import Cluster
-from .steering import Place, Viewpoint, rank
+from .steering import SOURCES, Place, Viewpoint, rank
 
 CLUSTER_PATH = "/v1/realtime/cluster"
 HANDED = "Voice-Relay-Handed"
@@ -194,7 +194,8 @@ def write_viewpoint(viewpoint: Viewpoint) -> str:
 
 
 def read_viewpoint(text: str) -> Viewpoint:
-    """Of a value of HANDED, which a holder of the auth secret wrote."""
+    """Of a value of HANDED, which a holder of the auth secret wrote, maybe one of another version."""
     value = json.loads(text)
-    at = value.get("at")
-    return Viewpoint(None if at is None else Place(*at), value.get("by", "unknown"))
+    at, source = value.get("at"), value.get("by")
+    known = source if source in SOURCES else "unknown"
+    return Viewpoint(None if at is None else Place(*at), known)
