@@ -87,6 +87,7 @@ class Pool:
             [cluster.id for cluster in config.other_clusters],
             has_watch=bool(config.redis),
         )
+        self._http: list[socket.socket] = []
         self._watch_pid = 0
         self._watch_due_s = 0.0
         self._announced = False
@@ -98,23 +99,23 @@ class Pool:
         """
         _raise_descriptor_limit()
         with contextlib.ExitStack() as owned:
-            http = [owned.enter_context(one) for one in self._open_http()]
+            self._http = [owned.enter_context(one) for one in self._open_http()]
             peers = [owned.enter_context(peer) for peer in self._open_peers()]
             for process in range(self._config.workers):
                 media = owned.enter_context(self._open_media(process))
                 self._slots.append(_Slot(media, peers[process] if peers else None))
             run_dir = _make_run_dir()
             owned.callback(shutil.rmtree, run_dir, ignore_errors=True)
-            return self._start(http, run_dir)
+            return self._start(run_dir)
 
-    def _start(self, http: list[socket.socket], run_dir: Path) -> int:
+    def _start(self, run_dir: Path) -> int:
         if self._config.trusted_proxies or self._config.geoip is not None:
             read_tables()
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         self._life = os.pipe()
         self._parts = PoolParts(
             config=self._config,
-            http=http,
+            http=self._http,
             identity=Identity.generate(),
             call_id_key=(
                 derive_key(self._config.auth_secret)
@@ -127,7 +128,7 @@ class Pool:
             run_dir=run_dir,
             peer=self._peer_place(),
         )
-        return self._supervise(Endpoint.of(*http[0].getsockname()[:2]))
+        return self._supervise(Endpoint.of(*self._http[0].getsockname()[:2]))
 
     def _open_http(self) -> list[socket.socket]:
         at = self._config.http
@@ -232,6 +233,12 @@ class Pool:
             if other is not slot and other.peer is not None:
                 other.peer.close()
 
+    def _close_sockets(self) -> None:
+        """A process that serves nobody holds no port: the next pool can have it when this one ends."""
+        self._close_peers_of_others(None)
+        for one in (*self._http, *(slot.media for slot in self._slots)):
+            one.close()
+
     def _all_serving(self) -> bool:
         return all(
             self._board.get(row, "serving") == Serving.SERVING for row in range(len(self._slots))
@@ -294,7 +301,7 @@ class Pool:
         if pid == 0:
             try:
                 os.close(self._life[1])
-                self._close_peers_of_others(None)
+                self._close_sockets()
                 signal.set_wakeup_fd(-1)
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
                 parts = WatchParts(

@@ -14,10 +14,12 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from relay.wire.address import Endpoint
 from tests.integration.test_transceiver_calls import closed, metrics_of, stats_of
 from tests.support.calls import post_offer, stock_call, until
 from tests.support.offers import CHROMIUM
 from tests.support.process import Process, Processes
+from transceiver.sockets import open_http, open_media
 
 Serve = Callable[..., tuple[Process, str]]
 
@@ -106,6 +108,28 @@ async def test_a_drain_takes_no_calls_and_waits_for_the_others(serve: Serve) -> 
         assert (await stats_of(http, call.location))["state"] == "connected"
         assert (await http.delete(call.location)).status == 200
     assert await asyncio.to_thread(server.wait) == 0
+
+
+def test_a_watch_that_is_stopped_keeps_no_port(serve: Serve) -> None:
+    server, base = serve(env={"TRANSCEIVER_REDIS": "redis://127.0.0.1:1"})
+    server.wait_event("fleet_redis_lost")
+    *_, watch = children(server.pid)  # forked after the two that serve
+    media = server.listening("media", count=2)
+    os.kill(watch, signal.SIGSTOP)
+    try:
+        assert server.stop() == 0
+        for opened in open_http(endpoint(base.removeprefix("http://")), 2):
+            opened.close()
+        for at in map(endpoint, media):
+            open_media(str(at.ip), at.port).close()
+    finally:
+        os.kill(watch, signal.SIGKILL)
+
+
+def endpoint(text: str) -> Endpoint:
+    """HOST:PORT."""
+    host, _, port = text.rpartition(":")
+    return Endpoint.of(host, int(port))
 
 
 class _Visitors:
