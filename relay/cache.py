@@ -77,8 +77,18 @@ class Desks(Protocol):
 class Operation:
     """How one kind of operation fares: its breaker, its counters, and what was logged of it."""
 
-    def __init__(self, name: str, log: Logger) -> None:
+    def __init__(
+        self,
+        name: str,
+        log: Logger,
+        *,
+        trouble_event: str = "cache_degraded",
+        end_event: str = "cache_restored",
+    ) -> None:
+        """The events are what log lines say when trouble begins and when it ends."""
         self.name = name
+        self._trouble_event = trouble_event
+        self._end_event = end_event
         self.errors = dict.fromkeys(REASONS, 0)
         self.trouble: str | None = None
         """Why the last attempt failed; None while all is well."""
@@ -95,7 +105,7 @@ class Operation:
         """An attempt went well."""
         self._breaker.succeeded()
         if self._is_logged:
-            self._log.info("cache_restored", operation=self.name)
+            self._log.info(self._end_event, operation=self.name)
         self._is_logged = False
         self.trouble = None
 
@@ -108,7 +118,10 @@ class Operation:
         due = self._logged_at_s is None or now_s - self._logged_at_s >= LOG_PAUSE_S
         if is_new and (due or not self._is_logged):
             self._log.warning(
-                "cache_degraded", operation=self.name, reason=error.reason, detail=error.detail
+                self._trouble_event,
+                operation=self.name,
+                reason=error.reason,
+                detail=error.detail,
             )
             self._logged_at_s = now_s
             self._is_logged = True

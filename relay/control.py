@@ -65,7 +65,9 @@ def start_announcer(about: dict[str, Any], health: Health) -> Operation:
             return FleetState.SERVING
         return None if health.status.state is State.STARTING else FleetState.DRAINING
 
-    operation = Operation("announce", get_logger())
+    operation = Operation(
+        "announce", get_logger(), trouble_event="announce_failed", end_event="announce_restored"
+    )
     store = RedisStore(about["url"], ANNOUNCE_LIMIT_S)
     Announcer(about["name"], about["announcer"], store, state, operation).start()
     return operation

@@ -171,7 +171,7 @@ class Source:
                 self._redis.hdel(key, *fields)
 
     def _became(self, *, up: bool, reason: str) -> None:
-        if not up and reason != self._reason:
+        if not up and not self._reason:
             get_logger().warning("fleet_redis_lost", reason=reason)
         elif up and not self.is_up and self._reason:
             get_logger().info("fleet_redis_restored")
