@@ -383,6 +383,22 @@ async def test_bad_offers_get_a_clear_error_at_once(
     assert sum(refused) == 1
 
 
+@pytest.mark.alone
+async def test_bad_offers_are_refused_within_50_ms(http: aiohttp.ClientSession) -> None:
+    best_ms: dict[str, float] = {}
+    for name, (kind, body, _) in BAD.items():
+        headers = {"Content-Type": kind} if kind else {}
+        for _ in range(5):
+            started_s = time.perf_counter()
+            async with http.post(
+                CALLS_PATH, data=body, headers=headers, skip_auto_headers=["Content-Type"]
+            ) as response:
+                await response.read()
+            elapsed_ms = 1_000 * (time.perf_counter() - started_s)
+            best_ms[name] = min(elapsed_ms, best_ms.get(name, elapsed_ms))
+    assert {name: ms for name, ms in best_ms.items() if ms > 50} == {}
+
+
 async def test_a_client_that_goes_away_in_its_body_is_no_fault(server: Process, base: str) -> None:
     host, _, port = server.listening("http")[0].rpartition(":")
     head = b"POST /v1/realtime/calls HTTP/1.1\r\nHost: x\r\nContent-Type: application/sdp\r\n"

@@ -37,6 +37,9 @@ def talk(page: Page, demo: Demo, button: str) -> None:
     wait_until(page, SERVER_COMPLETE)
 
 
+NOTICED_MS = 10_000
+
+
 def closed(stats_url: str) -> str:
     """The expression that the server has closed this call."""
     return f"(await (await fetch('{stats_url}')).json()).state === 'closed'"
@@ -83,10 +86,10 @@ def test_talks_again_after_hanging_up(page: Page, demo: Demo) -> None:
 def test_closing_the_tab_ends_the_call_at_the_server(page: Page, demo: Demo) -> None:
     talk(page, demo, "#talk")
     stats_url = page.evaluate("voiceRelay.call.url") + "/stats"
-    page.goto("about:blank")
     other = page.context.new_page()
     other.goto(demo.url)
-    wait_until(other, closed(stats_url))
+    page.close()
+    wait_until(other, closed(stats_url), NOTICED_MS)
 
 
 def test_the_server_ends_the_call_and_the_page_says_why(page: Page, demo: Demo) -> None:

@@ -103,6 +103,7 @@ def test_any_text(text: str) -> None:
     check(text)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     "unit",
     ["m=audio 9 UDP/TLS/RTP/SAVPF 0\r\n", "a=rtpmap:0 PCMU/8000\r\n", "a=mid:x\r\n", "\r\n",
@@ -112,7 +113,10 @@ def test_any_text(text: str) -> None:
 )  # fmt: skip
 def test_time_is_linear_in_the_size(unit: str) -> None:
     text = (CHROMIUM + unit * (MAX_OFFER_BYTES // len(unit)))[:MAX_OFFER_BYTES]
-    started_s = time.perf_counter()
+    taken_s = []
     for _ in range(5):
+        started_s = time.perf_counter()
         check(text)
-    assert (time.perf_counter() - started_s) / 5 < 0.2, "20 ms, with room for a busy machine"
+        taken_s.append(time.perf_counter() - started_s)
+    assert sum(taken_s) / 5 < 0.2
+    assert min(taken_s) < 0.05, "read twice, answered twice"
