@@ -169,6 +169,7 @@ async def quiet_call(http: aiohttp.ClientSession) -> AsyncIterator[RawMediaCall]
         yield call
 
 
+@pytest.mark.benchmark(group="bridge: a call is set up")
 def test_setup(benchmark: BenchmarkFixture, servers: Servers) -> None:
     async def measure(http: aiohttp.ClientSession, figures: Figures) -> None:
         async with raw_media_call(http, session={"instructions": "instant"}) as call:
@@ -184,6 +185,7 @@ def test_setup(benchmark: BenchmarkFixture, servers: Servers) -> None:
     run(benchmark, servers, measure, SETUPS)
 
 
+@pytest.mark.benchmark(group="bridge: both ways, and barge-in")
 def test_both_ways(benchmark: BenchmarkFixture, servers: Servers) -> None:
     figures = Figures()
 

@@ -30,6 +30,8 @@ from tests.support.process import Processes
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
+pytestmark = pytest.mark.benchmark(group="call set-up in Chromium")
+
 ROUNDS = 40
 WARM_UP_ROUNDS = 3
 MOMENTS = ("answer", "ice", "dtls", "channel", "first_audio_out")

@@ -23,6 +23,8 @@ from tests.support.redis_server import RedisServer, missing_for_redis
 from tests.support.relayed import RTP, Client, Relay, Transceiver, wait_until
 from tests.support.stream import SO_TIMESTAMPNS
 
+pytestmark = pytest.mark.benchmark(group="a move to another relay host")
+
 FLOWS = 200
 PER_TOKEN = 10
 ADVERTISED = "127.0.0.1:0=203.0.113.7:3478"

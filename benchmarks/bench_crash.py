@@ -22,6 +22,8 @@ from tests.support.process import Processes
 from tests.support.relayed import Client, Relay, Transceiver
 from tests.support.stream import Outcome, Stream
 
+pytestmark = pytest.mark.benchmark(group="a crash and a takeover")
+
 PER_S = 20_000
 ROUNDS = 20
 LEAD_S = 0.3

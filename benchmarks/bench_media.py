@@ -20,6 +20,8 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from benchmarks.media_load import AiortcServer, Load, MediaServer, Talked, resident_kib
 from benchmarks.programs import CPUS
 
+pytestmark = pytest.mark.benchmark(group="talking sessions per core")
+
 SERVER_CPUS = CPUS[-1:]
 LOAD_CPUS = CPUS[:-1] or CPUS
 SECONDS = 10.0

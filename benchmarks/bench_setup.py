@@ -23,6 +23,8 @@ from tests.support.calls import stock_call
 from tests.support.process import Process, Processes, session_members
 from tests.support.rawcall import raw_call
 
+pytestmark = pytest.mark.benchmark(group="call set-up without a browser")
+
 ROUNDS = 100
 STOCK_ROUNDS = 20
 WARM_UP_ROUNDS = 5

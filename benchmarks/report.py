@@ -2,7 +2,8 @@
 
 1. With `--from FILE.json` (of pytest-benchmark) it measures nothing. What else is said on the command
    line goes to pytest, such as `-k up`. Cases that were not measured again then keep their figures
-   (with `--keep` in any case): each is a ratio within one run.
+   (with `--keep` in any case): each is a ratio within one run. A whole run keeps nothing: what it did not
+   measure is named, with the reason, and has no figures.
 2. results.json has the figures, README.md the tables, *.svg the plots. The machine is described by what
    matters for the figures, not by its name.
 """
@@ -21,6 +22,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 from benchmarks.plots import Bar, bars, squares
 
@@ -30,6 +32,8 @@ FIRST = ("bench_relay.py", "bench_grid.py", "bench_live.py", "bench_attack.py", 
 SUITES = (*FIRST, *sorted({path.name for path in HERE.glob("bench_*.py")} - set(FIRST)))
 
 Case = dict[str, Any]
+Missing = dict[str, str]
+"""What was not measured: `suite`, `name`, and `why`."""
 
 TARGETS: list[tuple[str, float]] = [
     (r"test_up\[1-\d+-mix-256\]", 0.90),
@@ -45,6 +49,28 @@ TARGETS: list[tuple[str, float]] = [
 ]
 """Case and what it should not exceed: its ratio, or nanoseconds of a part."""
 
+GOALS: list[tuple[str, dict[str, float]]] = [
+    (
+        r"test_setup\[\d+-calls\]",
+        {
+            "server_answer_ms_median": 5,
+            "server_answer_ms_p99": 5,
+            "first_loud_ms_median": 120,
+        },
+    ),
+    (
+        r"test_both_ways\[\d+-calls\]",
+        {
+            "up_beyond_buffer_ms_median": 40,
+            "up_beyond_buffer_ms_p99": 40,
+            "down_ms_median": 40,
+            "down_ms_p99": 40,
+            "barge_in_ms_p99": 40,
+        },
+    ),
+]
+"""Case, and of its absolute figures those that should not exceed something."""
+
 
 def main(arguments: Sequence[str]) -> int:
     """Measure unless told not to, and write."""
@@ -52,11 +78,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--from", dest="source", type=Path, metavar="FILE.json")
     parser.add_argument("--keep", action="store_true")
     known, to_pytest = parser.parse_known_args(arguments)
-    status, raw = 0, {}
+    status, raw, missing = 0, {}, list[Missing]()
     if known.source:
         raw = json.loads(known.source.read_text())
     else:
-        status, raw = measured(to_pytest)
+        status, raw, missing = measured(to_pytest)
     cases = [
         {"name": bench["name"], "group": bench["group"], **bench["extra_info"]}
         for bench in raw["benchmarks"]
@@ -64,8 +90,10 @@ def main(arguments: Sequence[str]) -> int:
     ]
     RESULTS.mkdir(exist_ok=True)
     if known.keep or known.source or to_pytest:
-        cases = merged(cases)
-    results = {"machine": machine(), "cases": cases}
+        before = former()
+        missing = still_missing(before.get("not_measured", []), missing, cases)
+        cases = merged(before["cases"], cases)
+    results = {"machine": machine(), "cases": cases, "not_measured": missing}
     (RESULTS / "results.json").write_text(json.dumps(results, indent=1) + "\n")
     plots = {name: text for name, text in all_plots(cases).items() if text}
     for name, text in plots.items():
@@ -74,23 +102,52 @@ def main(arguments: Sequence[str]) -> int:
     return status
 
 
-def measured(to_pytest: Sequence[str]) -> tuple[int, Any]:
-    """pytest's status, and what it recorded: without the benchmarks that failed."""
+def measured(to_pytest: Sequence[str]) -> tuple[int, Any, list[Missing]]:
+    """pytest's status, what it recorded without the benchmarks that failed, and which those are or were skipped."""
     with tempfile.TemporaryDirectory() as directory:
-        output = Path(directory) / "benchmark.json"
+        output, junit = Path(directory) / "benchmark.json", Path(directory) / "junit.xml"
         suites = [str(HERE / suite) for suite in SUITES]
         options = ["--benchmark-enable", "--benchmark-only", "--timeout=0", "-q"]
-        command = [sys.executable, "-m", "pytest", *suites, *options]
+        command = [sys.executable, "-m", "pytest", *suites, *options, f"--junitxml={junit}"]
         status = subprocess.run([*command, f"--benchmark-json={output}", *to_pytest]).returncode
         if not output.exists() or not output.stat().st_size:
             sys.exit(status or "nothing was measured")
-        return status, json.loads(output.read_text())
+        return status, json.loads(output.read_text()), not_measured(junit)
 
 
-def merged(cases: Sequence[Case]) -> list[Case]:
-    """These cases, and those of results.json that were not measured again, suite by suite."""
+def not_measured(junit: Path) -> list[Missing]:
+    """What pytest's report says was skipped, or failed."""
+    missing = []
+    for case in ElementTree.parse(junit).iter("testcase"):
+        suite = case.get("classname", "").rpartition(".")[2] + ".py"
+        for outcome in case:
+            if outcome.tag not in ("skipped", "failure", "error"):
+                continue
+            why = outcome.get("message", "").strip().partition("\n")[0][:200]
+            if outcome.tag != "skipped":
+                why = f"FAILED: {why}"
+            missing.append({"suite": suite, "name": case.get("name", ""), "why": why})
+            break
+    return missing
+
+
+def former() -> dict[str, Any]:
+    """What results.json says."""
     path = RESULTS / "results.json"
-    before: list[Case] = json.loads(path.read_text())["cases"] if path.exists() else []
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"cases": []}
+    return found
+
+
+def still_missing(
+    before: Sequence[Missing], now: Sequence[Missing], cases: Sequence[Case]
+) -> list[Missing]:
+    """What was missing before and was not measured this time, and what is missing now."""
+    told = {case["name"] for case in [*now, *cases]}
+    return [*(one for one in before if one["name"] not in told), *now]
+
+
+def merged(before: Sequence[Case], cases: Sequence[Case]) -> list[Case]:
+    """These cases, and the former ones that were not measured again, suite by suite."""
     by_name = {case["name"]: case for case in before} | {case["name"]: case for case in cases}
     groups: dict[str, list[Case]] = {}
     for case in by_name.values():
@@ -131,6 +188,11 @@ def kernel_option(name: str) -> str:
 def target_of(name: str) -> float | None:
     """What the ratio of a case should not exceed."""
     return next((target for pattern, target in TARGETS if re.fullmatch(pattern, name)), None)
+
+
+def goals_of(name: str) -> dict[str, float]:
+    """What figures of a case should not exceed."""
+    return next((goals for pattern, goals in GOALS if re.fullmatch(pattern, name)), {})
 
 
 def all_plots(cases: Sequence[Case]) -> dict[str, str]:
@@ -255,7 +317,12 @@ def label(name: str) -> str:
         waits = f", waits {parts[2]} µs" if parts[2] != "0" else ""
         size = parts[1] if parts[1] == "mix" else f"{parts[1]} bytes"
         return f"{float(parts[0]):.0%}, {size}{waits}"
-    return inside or name.removeprefix("test_").replace("_", " ")
+    words = name.partition("[")[0].removeprefix("test_").replace("_", " ")
+    if calls := re.fullmatch(r"(\d+)-calls", inside):
+        return "1 call" if calls[1] == "1" else f"{calls[1]} calls"
+    if name.startswith(("test_decode_encode", "test_pass_through")):
+        return f"{words}, {inside}"
+    return inside or words
 
 
 # --- tables ---
@@ -278,6 +345,8 @@ def document(results: dict[str, Any], plots: Sequence[str]) -> str:
     for group, cases in groups.items():
         text = grid_table(cases) if cases[0]["name"].startswith("test_cell") else table(cases)
         parts += [f"## {group[0].upper()}{group[1:]}", text]
+    if missing := results.get("not_measured"):
+        parts += ["## Not measured", missing_list(missing, results["cases"])]
     return "\n\n".join(parts) + "\n"
 
 
@@ -293,9 +362,32 @@ def table(cases: Sequence[Case]) -> str:
     ]
     lines = [head, ["---"] * len(head)]
     for case in cases:
-        cells = [label(case["name"]), *(cell(case.get(column, "")) for column in columns)]
+        cells = [label(case["name"]), *(figure(case, column) for column in columns)]
         lines.append([*cells, *([cell(target_of(case["name"]) or "")] if targets else [])])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def missing_list(missing: Sequence[Missing], cases: Sequence[Case]) -> str:
+    """One line for each suite and reason."""
+    known = {case["name"] for case in cases}
+    lines: dict[tuple[str, str], list[str]] = {}
+    for one in missing:
+        why = one["why"]
+        if one["name"] in known:
+            why += "; its figures are of an earlier run"
+        lines.setdefault((one["suite"], why), []).append(one["name"].removeprefix("test_"))
+    return "\n".join(
+        f"* `{suite}`, {', '.join(names)}: {why}" for (suite, why), names in lines.items()
+    )
+
+
+def figure(case: Case, column: str) -> str:
+    """A figure with its goal, if it has one; bold where it is missed."""
+    goal = goals_of(case["name"]).get(column)
+    if goal is None or column not in case:
+        return cell(case.get(column, ""))
+    text = f"{cell(case[column])} (≤ {goal:g})"
+    return f"**{text}**" if case[column] > goal else text
 
 
 def cell(value: object) -> str:
