@@ -82,6 +82,7 @@ cdef extern from "relay/stats.h" nogil:
         uint64_t probes_answered
         uint64_t probes_echoed
         uint64_t route_falls
+        uint64_t route_digest
         uint64_t route_down[1]
 
 
@@ -171,6 +172,8 @@ cdef extern from "relay/forward.h" nogil:
         uint16_t cluster_id
         unsigned addrs
         vr_addr addr[8]
+
+    uint64_t vr_probes_digest(const vr_cluster_route *route, size_t routes)
 
     struct vr_limits:
         uint32_t token_new_flows_per_s

@@ -60,6 +60,8 @@ class Counters(TypedDict):
     probes_answered: int
     probes_echoed: int
     route_falls: int
+    route_digest: int
+    """Which cluster routes the next one is about (`route_digest`); another worker may have others."""
     route_down: int
     """Bit i: the i-th address of all cluster routes, in their order, is down."""
 
@@ -139,6 +141,9 @@ class ForwardConfig:
 
         Raises ValueError for a wrong value, MemoryError.
         """
+
+def route_digest(cluster_routes: Mapping[int, Sequence[tuple[str, int]]]) -> int:
+    """What the counters of a worker with these routes show as `route_digest`; 0 for none. Raises as ForwardConfig does."""
 
 def create_desks(slots: int) -> int:
     """Empty desks between `slots` workers and the cache: the descriptor of a sealed memfd."""

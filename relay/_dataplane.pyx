@@ -162,6 +162,7 @@ cdef class Stats:
             "probes_answered": stats.probes_answered,
             "probes_echoed": stats.probes_echoed,
             "route_falls": stats.route_falls,
+            "route_digest": stats.route_digest,
             "route_down": sum([
                 int(stats.route_down[i]) << 64 * i for i in range(c.VR_ROUTE_ADDRS_SHOWN // 64)
             ]),
@@ -477,6 +478,14 @@ cdef class ForwardConfig:
         self.config.limits.transceiver_new_flows_per_s = limits["transceiver_new_flows_per_s"]
         self.config.limits.source_unanswered = limits["source_unanswered"]
         return 0
+
+
+def route_digest(cluster_routes):
+    """What a worker with these routes shows as theirs."""
+    cdef ForwardConfig made = ForwardConfig(
+        cluster_id=0, keys=(), allow_transceiver=(), cluster_routes=cluster_routes
+    )
+    return c.vr_probes_digest(made.routes, made.config.route_count)
 
 
 # --- the desk between workers and the cache ---

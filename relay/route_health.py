@@ -3,13 +3,16 @@
 1. Each worker probes for itself, from the socket that its flows leave by, and decides for itself: two may
    differ, since another relay's socket group gives them to different workers.
 2. The addresses are counted through in the order of the configuration, as the data plane does.
+3. During a takeover the former relay's workers may have other routes. What they find out says nothing of
+   these, so only workers with exactly these count.
 """
 
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from relay._dataplane import Stats
+from relay._dataplane import Stats, route_digest
+from relay.addresses import parse_endpoint
 from relay.log import Logger
 
 WATCH_S = 0.5
@@ -31,18 +34,30 @@ class RouteHealth:
         self._stats = stats
         self._slots = slots
         self.routes = tuple(routes)
+        self._digest = route_digest(_by_cluster(self.routes))
 
-    def down_workers(self) -> list[int]:
-        """For each address the number of workers for which it is down."""
-        masks = [self._stats.read(slot)["route_down"] for slot in range(self._slots)]
-        return [sum(mask >> i & 1 for mask in masks) for i in range(len(self.routes))]
+    def down_workers(self) -> tuple[int, list[int]]:
+        """How many workers have these routes, and for each address for how many of them it is down."""
+        shown = [self._stats.read(slot) for slot in range(self._slots)]
+        masks = [one["route_down"] for one in shown if one["route_digest"] == self._digest]
+        return len(masks), [sum(mask >> i & 1 for mask in masks) for i in range(len(self.routes))]
 
     def up_shares(self) -> list[tuple[RouteAddress, float]]:
-        """Each address and the share of the workers, 0 to 1, for which it is up."""
-        downs = self.down_workers()
+        """Each address and the share of the workers, 0 to 1, for which it is up; 1 as long as none is there."""
+        workers, downs = self.down_workers()
         return [
-            (route, 1 - down / self._slots) for route, down in zip(self.routes, downs, strict=True)
+            (route, 1 - down / max(1, workers))
+            for route, down in zip(self.routes, downs, strict=True)
         ]
+
+
+def _by_cluster(routes: Sequence[RouteAddress]) -> dict[int, list[tuple[str, int]]]:
+    """As a worker's ForwardConfig takes them."""
+    found: dict[int, list[tuple[str, int]]] = {}
+    for route in routes:
+        at = parse_endpoint("cluster route", route.address)
+        found.setdefault(route.cluster, []).append((str(at.ip), at.port))
+    return found
 
 
 class RouteWatch:
@@ -60,7 +75,9 @@ class RouteWatch:
 
     def look(self) -> None:
         """Log what has changed since the last look."""
-        downs = self._health.down_workers()
+        workers, downs = self._health.down_workers()
+        if not workers:
+            return
         for route, before, now in zip(self._health.routes, self._down, downs, strict=True):
             details = {"cluster": route.cluster, "address": route.address, "workers_down": now}
             if now > before:

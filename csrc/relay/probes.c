@@ -54,15 +54,21 @@ static void take_over(struct target *target, const struct vr_probes *former) {
     }
 }
 
-static void digest(struct vr_probes *probes, const struct target *target) {
+uint64_t vr_probes_digest(const struct vr_cluster_route *route, size_t routes) {
     static const struct vr_hash_key key;
-    struct {
-        uint64_t before;
-        struct vr_addr address;
-        uint16_t cluster_id;
-        uint8_t zero[4];
-    } item = {probes->digest, *address_of(target), target->route->cluster_id, {0}};
-    probes->digest = vr_siphash(&key, &item, sizeof item);
+    uint64_t digest = 0;
+    for (size_t i = 0; i < routes; i++) {
+        for (unsigned a = 0; a < route[i].addrs; a++) {
+            struct {
+                uint64_t before;
+                struct vr_addr address;
+                uint16_t cluster_id;
+                uint8_t zero[4];
+            } item = {digest, route[i].addr[a], route[i].cluster_id, {0}};
+            digest = vr_siphash(&key, &item, sizeof item);
+        }
+    }
+    return digest;
 }
 
 struct vr_probes *vr_probes_new(struct vr_routes *routes, const struct vr_probes *former,
@@ -73,6 +79,7 @@ struct vr_probes *vr_probes_new(struct vr_routes *routes, const struct vr_probes
     struct vr_probes *probes = calloc(1, sizeof *probes + count * sizeof probes->target[0]);
     if (!probes)
         return NULL;
+    probes->digest = vr_probes_digest(routes->route, routes->route_count);
     for (size_t i = 0; i < routes->route_count; i++) {
         for (unsigned a = 0; a < routes->route[i].addrs; a++) {
             struct target *target = &probes->target[probes->count];
@@ -81,7 +88,6 @@ struct vr_probes *vr_probes_new(struct vr_routes *routes, const struct vr_probes
             /* Spread over the interval: no bursts. */
             target->due_ms = now_ms + (uint32_t)(probes->count * VR_PROBE_INTERVAL_MS / count);
             take_over(target, former);
-            digest(probes, target);
             probes->count++;
         }
     }

@@ -56,6 +56,9 @@ bool vr_probes_next(struct vr_probes *probes, uint32_t now_ms,
 bool vr_probes_take_echo(struct vr_probes *probes, const struct vr_addr *sender,
                          const uint8_t nonce[VR_PROBE_NONCE_BYTES]);
 
+/* Names these routes: what is shown with the mask of those that are down. 0 for none. */
+uint64_t vr_probes_digest(const struct vr_cluster_route *route, size_t routes);
+
 /* Shows in `stats` which addresses are down, and counts those that went down since. Takes over what a
  * former worker with the same routes has shown there. */
 void vr_probes_show(struct vr_probes *probes, struct vr_stats *stats);
