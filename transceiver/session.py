@@ -171,10 +171,18 @@ class Call:
         return True
 
     def end(self, reason: str) -> None:
-        """See Line.end. What was sent before still arrives: the end comes LAST_WORDS_S later."""
+        """See Line.end. What was said before still arrives: the end comes LAST_WORDS_S later, or as long
+        after the channel has opened of a client that may still open one.
+        """
+        known = reason if reason in CLOSE_REASONS else "backend"
+        due_s = self._parts.clock() + LAST_WORDS_S
+        if self.offer.data is not None and self.timeline_ms["channel"] is None:
+            due_s = max(due_s, self.offered_s + CONNECT_TIMEOUT_S)
+        self._end_at(due_s, known, reason)
+
+    def _end_at(self, due_s: float, known: str, detail: str) -> None:
         if self._ending is None:
-            known = reason if reason in CLOSE_REASONS else "backend"
-            self._ending = (self._parts.clock() + LAST_WORDS_S, known, reason)
+            self._ending = (due_s, known, detail)
 
     # MediaHandler: what the engine brings
 
@@ -338,8 +346,12 @@ class Call:
             self._channel.begin(negotiated=self._request.negotiated_channel)
 
     def _on_channel(self) -> None:
-        self.mark("channel", self._parts.clock())
+        now_s = self._parts.clock()
+        self.mark("channel", now_s)
         self._conversation.on_open()
+        if self._ending is not None:
+            due_s, known, detail = self._ending
+            self._ending = (min(due_s, now_s + LAST_WORDS_S), known, detail)
 
     def _on_message(self, message: str | bytes) -> None:
         self._clock.active(self._parts.clock())
@@ -355,10 +367,10 @@ class Call:
             self.send_event(
                 error_event("session_expired", "The call has reached its maximum length.")
             )
-            self.end("max_duration")
+            self._end_at(now_s + LAST_WORDS_S, "max_duration", "max_duration")
         elif due == "idle":
             self.send_event(error_event("session_idle", "The call had no events for too long."))
-            self.end("idle")
+            self._end_at(now_s + LAST_WORDS_S, "idle", "idle")
 
     def _follow_media(self) -> None:
         first_in_s, first_out_s = self.media.marks()

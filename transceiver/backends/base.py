@@ -44,7 +44,7 @@ class Line(Protocol):
         """
 
     def end(self, reason: str) -> None:
-        """Ends the call with this recorded reason."""
+        """Ends the call with this recorded reason, once what was said before has reached the client."""
 
 
 @dataclass(frozen=True, slots=True)

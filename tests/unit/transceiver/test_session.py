@@ -34,7 +34,7 @@ from transceiver.limits import Span
 from transceiver.media import EngineFullError, Frame, MediaConfig, MediaHandler, SrtpKeys
 from transceiver.metrics import board_names
 from transceiver.offer import Fingerprint, read_offer
-from transceiver.session import LAST_WORDS_S, Call, CallRequest, CallState
+from transceiver.session import CONNECT_TIMEOUT_S, LAST_WORDS_S, Call, CallRequest, CallState
 from transceiver.sites import Ingress
 
 SERVER, CLIENT = Identity.generate(), Identity.generate()
@@ -218,6 +218,13 @@ class Client:
         self.pump()
         assert self.dtls.phase is Phase.CONNECTED
 
+    async def open_channel(self) -> None:
+        self.sctp.negotiate_channel()
+        self.sctp.begin(5_000, 65_536)
+        self.pump()
+        await self.settle()
+        assert [event["type"] for event in self.events] == ["session.created"]
+
 
 @pytest.fixture
 async def world() -> World:
@@ -314,10 +321,64 @@ async def test_close_is_idempotent_and_the_first_reason_stays(
 
 
 async def test_what_a_backend_says_at_the_end_is_kept_to_known_reasons(connected: Client) -> None:
+    await connected.open_channel()
     connected.call.end("some secret of the backend")
     assert connected.call.close_reason is None  # what was said before still goes out
     connected.world.pass_time(LAST_WORDS_S + 0.1)
     assert connected.call.close_reason == "backend"
+
+
+async def test_a_backend_that_is_gone_at_once_waits_for_its_client_to_hear_it(world: World) -> None:
+    class Gone(LoopbackConversation):
+        def on_open(self) -> None:
+            super().on_open()
+            self._send("error")
+
+    class GoneBackend(LoopbackBackend):
+        def converse(
+            self, line: Line, sound: Sound, session: Event, updatable: Iterable[str] | None = None
+        ) -> Gone:
+            line.end("backend")
+            return Gone(line, session, updatable)
+
+    client, other = (Client(world, world.open(backend=GoneBackend())) for _ in range(2))
+    world.pass_time(3)
+    client.connect()
+    other.connect()
+    world.pass_time(3, client.pump)
+    assert client.call.close_reason is None
+    client.sctp.negotiate_channel()
+    client.sctp.begin(5_000, 65_536)
+    client.pump()
+    await client.settle()
+    assert [event["type"] for event in client.events] == ["session.created", "error"]
+    reasons = []
+    for step_s in (LAST_WORDS_S - 0.1, 0.2, CONNECT_TIMEOUT_S - 6.5, 0.6):
+        world.pass_time(step_s)
+        reasons.append((client.call.close_reason, other.call.close_reason))
+    # the other one never opens its channel
+    assert reasons == [(None, None), *[("backend", None)] * 2, ("backend", "backend")]
+
+
+async def test_a_call_without_events_for_its_idle_limit_is_told_and_ends(world: World) -> None:
+    world.span = Span(idle_s=20)
+    client = Client(world, world.open())
+    client.connect()
+    await client.open_channel()
+    assert client.call.send_event({"type": "x"})
+    world.pass_time(15)
+    client.call._on_message('{"type": "input_audio_buffer.clear"}')
+    world.pass_time(19.5)
+    await client.settle()
+    seen = [event["type"] for event in client.events]
+    assert seen == ["session.created", "x", "input_audio_buffer.cleared"]
+    world.pass_time(0.6)
+    await client.settle()
+    assert client.events[-1]["error"]["code"] == "session_idle"
+    assert world.board.get(0, "ended.idle") == 0, "its last words are on their way"
+    world.pass_time(LAST_WORDS_S)
+    assert world.board.get(0, "ended.idle") == 1
+    assert client.call.close_reason == "idle"
 
 
 async def test_numbers_are_kept_for_a_minute_for_their_owner(world: World) -> None:
