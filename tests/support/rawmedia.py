@@ -149,12 +149,16 @@ class RawMediaCall(RawCall):
 
 @contextlib.asynccontextmanager
 async def raw_media_call(
-    http: aiohttp.ClientSession, *, session: dict[str, Any] | None = None
+    http: aiohttp.ClientSession,
+    *,
+    session: dict[str, Any] | None = None,
+    backend: str | None = None,
 ) -> AsyncIterator[RawMediaCall]:
-    """Places one call, with a session; it is there when its first event is."""
+    """Places one call, with a session, to a backend by its name; it is there when its first event is."""
     body = {"sdp": _MEDIA_OFFER, "session": session or {}}
     timeline_s = {"offer": time.monotonic()}
-    async with http.post("/v1/realtime/calls?dcid=0", json=body) as response:
+    query = {"dcid": "0"} if backend is None else {"dcid": "0", "backend": backend}
+    async with http.post("/v1/realtime/calls", params=query, json=body) as response:
         answer, location = await response.text(), response.headers.get("Location", "")
         assert response.status == 201, answer
     timeline_s["answer"] = time.monotonic()

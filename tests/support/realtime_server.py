@@ -11,6 +11,7 @@ import base64
 import json
 import math
 import socket
+import ssl
 from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -134,9 +135,9 @@ class RealtimeServer:
 
 @asynccontextmanager
 async def realtime_server(
-    *, receive_buffer_bytes: int | None = None
+    *, receive_buffer_bytes: int | None = None, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[RealtimeServer]:
-    """A server on a free port of loopback.
+    """A server on a free port of loopback, with TLS where `tls` has its certificate.
 
     `receive_buffer_bytes` bounds the kernel's buffer, which else grows to megabytes and hides what is not read.
     """
@@ -147,9 +148,9 @@ async def realtime_server(
     if receive_buffer_bytes is not None:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
     listener.bind(("127.0.0.1", 0))
-    await web.SockSite(runner, listener, backlog=512).start()
+    await web.SockSite(runner, listener, backlog=512, ssl_context=tls).start()
     host, port = listener.getsockname()
-    server.url = f"ws://{host}:{port}/v1/realtime"
+    server.url = f"{'ws' if tls is None else 'wss'}://{host}:{port}/v1/realtime"
     try:
         yield server
     finally:

@@ -6,7 +6,7 @@
 3. Audio is bounded in bytes, the oldest goes first, counted. Control events are never dropped: a backend that lets them pile
    up is gone.
 4. A connection that breaks is made again, with back-off and jitter, for at most `give_up_s`; then `on_gone`, once.
-5. A refused key (401, 403) or a missing address (404) is not tried again.
+5. A refused key (401, 403), a missing address (404) or a certificate that is not trusted is not tried again.
 6. A redirect is not followed: the key would go where it points.
 7. Neither headers nor the query of the URL are ever logged.
 """
@@ -18,6 +18,7 @@ import contextlib
 import json
 import random
 import socket
+import ssl
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -187,6 +188,8 @@ class Link:
         except aiohttp.WSServerHandshakeError as error:
             reason = f"the backend refused the connection with status {error.status}"
             return reason, error.status in FINAL_STATUSES
+        except aiohttp.ClientConnectorCertificateError as error:
+            return f"the backend's certificate is not trusted ({_fault_of(error)})", True
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             return f"the backend cannot be reached ({type(error).__name__})", False
         _limit_kernel_buffer(websocket)
@@ -257,6 +260,13 @@ class Link:
                 self._audio_chars -= len(queued.text)
                 self.audio_dropped_ms += queued.audio_ms
                 return
+
+
+def _fault_of(error: aiohttp.ClientConnectorCertificateError) -> str:
+    """OpenSSL's word for it, without the name or address that a mismatch quotes behind a comma."""
+    fault = error.certificate_error
+    message = fault.verify_message if isinstance(fault, ssl.SSLCertVerificationError) else ""
+    return message.partition(",")[0] or type(fault).__name__
 
 
 def _limit_kernel_buffer(websocket: aiohttp.ClientWebSocketResponse) -> None:
