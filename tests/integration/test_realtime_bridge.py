@@ -12,6 +12,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.calls import StockCall, post_offer, stock_call
 from tests.support.offers import CHROMIUM
@@ -82,6 +83,14 @@ async def stats(base: str, call: StockCall, key: str = "ek_test") -> dict[str, A
         http.get(f"{call.location}/stats") as response,
     ):
         return dict(await response.json())
+
+
+async def metrics(base: str) -> dict[str, float]:
+    """The samples without labels."""
+    async with aiohttp.ClientSession(base) as http, http.get("/metrics") as response:
+        text = await response.text()
+    families = text_string_to_metric_families(text)
+    return {one.name: one.value for family in families for one in family.samples if not one.labels}
 
 
 async def close_reason(base: str, call: StockCall, key: str = "ek_test") -> str:
@@ -260,6 +269,15 @@ async def test_the_echo_takes_turns(serve: Callable[..., Process]) -> None:
         await until(lambda: "output_audio_buffer.stopped" in types(call))
         assert call.loud_frames >= 20
         assert "response.output_audio.delta" not in types(call)
+    await close_reason(base, call)
+    ended = await stats(base, call)
+    assert ended["talk_ms"] >= 400
+    assert ended["listen_ms"] >= 400
+    samples = await metrics(base)
+    for name in ("talk", "listen", "jitter", "playout_delay"):
+        counted_s = samples[f"transceiver_call_{name}_seconds_sum"]
+        assert samples[f"transceiver_call_{name}_seconds_count"] == 1, name
+        assert counted_s == pytest.approx(ended[f"{name}_ms"] / 1_000, abs=1e-5), name
 
 
 # Identity and limits
@@ -291,6 +309,12 @@ async def test_who_may_call(guarded: str) -> None:
         assert (status, answer["error"]["code"]) == (403, "secret_cannot_make_secrets")
         status, answer = await client_secret(http, expires_after={"seconds": 1})
         assert status == 400
+        # until it expires a secret places as many calls as its key may (test_auth.py: not after)
+        for _ in range(2):
+            status, body, _ = await post_offer(http, CHROMIUM, bearer=made["value"])
+            assert status == 201, body
+        status, body, _ = await post_offer(http, CHROMIUM, bearer=made["value"])
+        assert (status, json.loads(body)["error"]["code"]) == (429, "too_many_calls")
 
 
 async def test_a_client_secret_carries_the_session_and_its_limits(

@@ -6,6 +6,7 @@ The clients talk G.711 frame by frame, so that what went out on the wire can be 
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import re
 import time
@@ -338,6 +339,48 @@ async def test_f13_a_hundred_stalled_backends_cost_two_megabytes_each_and_lag_no
         print(f"dropped {dropped_ms} ms, lag {lag_s:.2f} s")
         assert dropped_ms > 1_000
         assert lag_s < 5.0  # half a second on a free machine
+        # all were told, in the moment that it began and not with every frame
+        for stalled in calls:
+            slow = [e["error"] for e in stalled.events if e["type"] == "error"]
+            assert 1 <= len(slow) <= 3
+            assert {error["code"] for error in slow} == {"backend_slow"}
+
+
+async def test_a_backend_that_says_nothing_is_told_of_once(
+    model: RealtimeServer, http: aiohttp.ClientSession
+) -> None:
+    model.greets = False
+    async with raw_media_call(http) as call:  # which is there with its first event
+        assert [event["type"] for event in call.events] == ["error"]
+        assert call.events[0]["error"]["code"] == "backend_silent"
+        await asyncio.sleep(0.5)
+        assert len(call.events) == 1
+        await model.connections[0].send("session.created", session={})
+        await call.event("session.created")
+        assert (await stats(http, call))["state"] == "connected"
+
+
+async def test_what_a_model_says_beyond_all_room_is_counted(
+    model: RealtimeServer, http: aiohttp.ClientSession
+) -> None:
+    """A backend is not read while a minute waits to be played; what comes in one message is not cut in two."""
+    async with raw_media_call(http) as call:
+        where = {"response_id": "r", "item_id": "i", "output_index": 0, "content_index": 0}
+        for seconds in (50, 85):
+            sound = base64.b64encode(bytes(seconds * RATE_HZ * 2)).decode()
+            await model.connections[0].send("response.output_audio.delta", delta=sound, **where)
+        async with asyncio.timeout(20):
+            # what is waited for lies in another process
+            while not (dropped_ms := (await stats(http, call))["dropped_ms"]["out"]):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        location = call.location
+    assert (
+        1_000 < dropped_ms <= 15_000
+    )  # 135 s into a room of 120 s, from which some have been played
+    async with http.delete(location, headers={"Authorization": "Bearer ek_test"}):
+        pass
+    counter = 'transceiver_dropped_sound_seconds_total{direction="out"}'
+    assert sample(await metrics(http), counter) == pytest.approx(dropped_ms / 1_000, abs=0.01)
 
 
 # The user's silence

@@ -107,6 +107,8 @@ async def test_a_stock_client_hears_itself_and_gets_session_created(
 
 
 async def test_rtt_and_loss_are_known_at_both_ends(base: str, http: aiohttp.ClientSession) -> None:
+    counted = ("transceiver_call_rtt_seconds_count", "")
+    before = (await metrics_of(http))[counted]
     async with stock_call(base) as call:
         await call.wait()
 
@@ -126,6 +128,8 @@ async def test_rtt_and_loss_are_known_at_both_ends(base: str, http: aiohttp.Clie
     assert 0 <= stats["rtt_ms"] < 1_000
     assert stats["loss_out"] == 0
     assert 0 <= remote[0].roundTripTime < 1
+    await closed(http, call.location)
+    assert (await metrics_of(http))[counted] > before
 
 
 @pytest.mark.parametrize(("payload_type", "codec"), [("0", "PCMU"), ("8", "PCMA")])

@@ -85,6 +85,8 @@ class RealtimeServer:
     """Runs once a connection is greeted, beside the listening."""
     react: Callable[[Connection], Reaction] | None = None
     """Makes what each connection's events are handed to, sound aside, once they are recorded."""
+    greets: bool = True
+    """False: it takes connections and says nothing by itself."""
     status: int = 101
     """Another one refuses the upgrade."""
     url: str = ""
@@ -109,7 +111,9 @@ class RealtimeServer:
 
     async def _run_script(self, connection: Connection) -> None:
         with suppress(ConnectionError):
-            await connection.send("session.created", session={"id": "sess_1", "type": "realtime"})
+            if self.greets:
+                session = {"id": "sess_1", "type": "realtime"}
+                await connection.send("session.created", session=session)
             await self.script(connection)
 
     async def _listen(self, connection: Connection, react: Reaction | None) -> None:
@@ -121,7 +125,7 @@ class RealtimeServer:
                 connection.audio += base64.b64decode(event["audio"])
                 continue
             connection.events.append(event)
-            if event["type"] == "session.update" and connection.acknowledges:
+            if event["type"] == "session.update" and connection.acknowledges and self.greets:
                 await connection.send("session.updated", session=event["session"])
             if react is not None:
                 await react(event)

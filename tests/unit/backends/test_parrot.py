@@ -89,6 +89,19 @@ def test_a_thinking_pause_does_not_end_the_turn() -> None:
     assert "response.done" in types(hear(parrot, silence(200)))
 
 
+@pytest.mark.parametrize("padding_ms", [0, 100, 700])
+def test_a_turn_begins_as_long_before_its_onset_as_asked(padding_ms: int) -> None:
+    parrot = Parrot()
+    turn_detection(parrot, {"type": "server_vad", "prefix_padding_ms": padding_ms})
+    events = hear(parrot, silence(1_000), tone(500), silence(700))
+    assert events[0]["audio_start_ms"] == pytest.approx(1_000 - padding_ms, abs=40)
+    said = spoken(events)
+    assert len(said) / 2 / RATE_HZ == pytest.approx(padding_ms / 1_000 + 0.5 + 0.5, abs=0.06)
+    quiet_bytes = (padding_ms - 40) * RATE_HZ // 1_000 * 2
+    if quiet_bytes > 0:
+        assert level_dbfs(said[:quiet_bytes]) == -100.0
+
+
 def test_threshold_and_click() -> None:
     quiet = tone(300, amplitude=0.02)  # about -37 dBFS
     assert EnergyVad(RATE_HZ, VadSettings(threshold=0.2)).feed(quiet)

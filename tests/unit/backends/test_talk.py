@@ -102,6 +102,28 @@ def test_barge_in_with_the_echo_model() -> None:
     assert "response.output_audio.delta" not in kinds
 
 
+def test_an_echo_that_shall_not_be_interrupted_goes_on_while_the_user_speaks() -> None:
+    line, sound = Line(), Sound()
+    detection = {"type": "server_vad", "interrupt_response": False}
+    session = {"audio": {"input": {"turn_detection": detection}}}
+
+    async def scenario() -> None:
+        talk = EchoBackend().converse(line, sound, {})
+        talk.on_open()
+        talk.on_event(json.dumps({"type": "session.update", "session": session}))
+        say(talk, sound, tone(2_000) + silence(800))
+        assert line.types().count("output_audio_buffer.started") == 1
+        left_ms = sound.queued_ms()
+        say(talk, sound, tone(100))
+        assert line.types().count("input_audio_buffer.speech_started") == 2
+        assert sound.queued_ms() == left_ms - 100
+        assert talk.tally().interruptions == 0
+
+    asyncio.run(scenario())
+    assert "output_audio_buffer.cleared" not in line.types()
+    assert "conversation.item.truncated" not in line.types()
+
+
 def test_an_echo_that_is_heard_to_its_end_stops() -> None:
     line, sound = Line(), Sound()
 
