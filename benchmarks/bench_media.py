@@ -26,6 +26,11 @@ SERVER_CPUS = CPUS[-1:]
 LOAD_CPUS = CPUS[:-1] or CPUS
 SECONDS = 10.0
 WARM_UP_S = 3.0
+CALL_S = 60.0
+"""How old calls are when the age of their sound is read, so that their beginnings have the weight that they have in life."""
+
+BUSY = 0.8
+"""Share of the server's CPU that decoding and encoding sessions are to take, as the targets say."""
 
 FIRST_SESSIONS = 20
 """Whose memory is not counted: buffers that all share are touched, modules loaded."""
@@ -46,6 +51,12 @@ def with_first_sessions_kib(load: Load, server: MediaServer) -> int:
     load.place(FIRST_SESSIONS)
     load.talk(6)
     return resident_kib(server.pid)
+
+
+def sessions_that_take(share: float, load: Load) -> int:
+    """How many sessions of this kind take that share of the server's CPU, from some that talk."""
+    load.place(2 * FIRST_SESSIONS)
+    return int(share * load.talk(WARM_UP_S).sessions_per_core)
 
 
 def stock_ms() -> float:
@@ -89,8 +100,8 @@ def shares(histogram: Counter[int]) -> list[int]:
 
 
 def sound_ages(calls: list[dict[str, Any]]) -> dict[str, object]:
-    """How long packets waited for their tick, from the moment on when calls were 3 s old; and with
-    their beginnings, when the jitter buffer starts at 40 ms.
+    """How long packets waited for their tick, of calls of a minute with their beginnings, when the jitter
+    buffer starts at 40 ms; and from the moment on when they were 3 s old.
     """
     settled, all_ms, beyond, all_beyond = (
         Counter[int](),
@@ -124,16 +135,16 @@ def read_numbers(path: Path) -> list[dict[str, Any]]:
 def test_decode_encode_and_pcm_to_python(
     benchmark: BenchmarkFixture, tmp_path: Path, complexity: int
 ) -> None:
-    sessions = int(os.environ.get("SESSIONS", "150" if complexity == 0 else "80"))
     with (
         MediaServer(tmp_path, SERVER_CPUS, mirror="pcm", complexity=complexity) as server,
         Load(server.port, server.pid, LOAD_CPUS) as load,
     ):
         before_kib = with_first_sessions_kib(load, server)
-        load.place(sessions - FIRST_SESSIONS)
+        load.place(sessions_that_take(BUSY, load) - load.sessions)
         load.talk(WARM_UP_S)
         talked = benchmark.pedantic(load.talk, (SECONDS,), rounds=1)
-        memory_kib = (resident_kib(server.pid) - before_kib) / (sessions - FIRST_SESSIONS)
+        memory_kib = (resident_kib(server.pid) - before_kib) / (load.sessions - FIRST_SESSIONS)
+        load.talk(CALL_S - SECONDS)
         codecs_ms = load.codecs_ms_per_session_s(complexity)
         server.end()
     calls = read_numbers(server.numbers)
@@ -141,6 +152,7 @@ def test_decode_encode_and_pcm_to_python(
     record(
         benchmark,
         talked,
+        busy=round(talked.sessions / talked.sessions_per_core, 2),
         of_what_the_codecs_allow=round(codecs_ms / talked.cpu_ms_per_session_s, 3),
         codecs_ms=round(codecs_ms, 3),
         memory_kib_per_session=round(memory_kib),
