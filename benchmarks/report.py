@@ -294,7 +294,7 @@ def grid_table(cells: Sequence[Case]) -> str:
         here = [found.get((row, column)) for column in columns]
         lines.append([row, *(f"{c['ratio']:.2f} ({c['relay_us']:.1f})" if c else "" for c in here)])
     loads = [case["load"] for case in cells if "load" in case]
-    note = "Ratio to the null forwarder, and CPU µs of a packet. Packets a second and quartiles are in results.json; lost: 0."
+    note = "Ratio to the null forwarder, and CPU µs of a packet. Two workers are two processes, compared with one null forwarder. Packets a second and quartiles are in results.json; lost: 0."
     if loads:
         note += f" Load of the machine meanwhile: {min(loads):g} to {max(loads):g}."
     return note + "\n\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines)
@@ -316,7 +316,8 @@ def label(name: str) -> str:
     if name.startswith("test_added_delay"):
         waits = f", waits {parts[2]} µs" if parts[2] != "0" else ""
         size = parts[1] if parts[1] == "mix" else f"{parts[1]} bytes"
-        return f"{float(parts[0]):.0%}, {size}{waits}"
+        way = "down, " if name.startswith("test_added_delay_down") else ""
+        return f"{way}{float(parts[0]):.0%}, {size}{waits}"
     words = name.partition("[")[0].removeprefix("test_").replace("_", " ")
     if calls := re.fullmatch(r"(\d+)-calls", inside):
         return "1 call" if calls[1] == "1" else f"{calls[1]} calls"

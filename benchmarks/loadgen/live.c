@@ -103,9 +103,11 @@ static unsigned receive_up(unsigned t) {
 static unsigned receive_down(void) {
     unsigned received = inbox_fill(&inbox, ends.clients, 0);
     for (unsigned i = 0; i < received; i++) {
-        if (inbox.data[i][0] == 0x80)
-            take_media(&down, inbox.data[i], i, true);
-        else if (inbox.data[i][1] == 0x11) /* an indication of the mix */
+        const uint8_t *data = inbox.data[i];
+        const uint8_t *payload = data[0] == 0x56 ? data + VR_SPP_BYTES : data; /* nobody between */
+        if (payload[0] == 0x80)
+            take_media(&down, payload, i, true);
+        else if (payload[1] == 0x11) /* an indication of the mix */
             down.received++;
         else
             responses++;

@@ -15,6 +15,7 @@
  *                                     0: to that of the worker that has the flow
  *     down-runs PORT COUNT SIZES      the same in runs that the kernel would cut apart (UDP_SEGMENT)
  *     evil PORT COUNT ATTACK [UFRAG]  COUNT datagrams of an attack (attack.c) -> the number sent
+ *     clients                         -> the UDP port of the clients, of any address of 127/8
  *     collect                         empties all sockets -> datagrams and bytes that were in the
  *                                     transceivers', datagrams and bytes in the clients'
  *     live MS PORT PPS DOWN_PORT DOWN_PPS SIZES ATTACK ATTACK_PPS [UFRAG]
@@ -115,6 +116,8 @@ static bool obey(char **word, unsigned words) {
         line.makes_runs = false;
     } else if (strcmp(verb, "evil") == 0 && words >= 4 && ends.ufrags)
         return fill_evil(port, count, word[3], words > 4 ? word[4] : ends.ufrag[0]);
+    else if (strcmp(verb, "clients") == 0)
+        printf("%u\n", ntohs(ends.clients_port_be));
     else if (strcmp(verb, "collect") == 0)
         collect();
     else
