@@ -4,7 +4,8 @@
    line goes to pytest, such as `-k up`. Cases that were not measured again then keep their figures
    (with `--keep` in any case): each is a ratio within one run. A whole run keeps nothing: what it did not
    measure is named, with the reason, and has no figures.
-2. results.json has the figures, README.md the tables, *.svg the plots. The machine is described by what
+2. results.json has the figures, README.md the tables, *.svg the plots; a whole run also writes scale.md,
+   which is simulated (scale.py). The machine is described by what
    matters for the figures, not by its name.
 """
 
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+from benchmarks import scale
 from benchmarks.plots import Bar, bars, squares
 
 HERE = Path(__file__).parent
@@ -93,6 +95,8 @@ def main(arguments: Sequence[str]) -> int:
         before = former()
         missing = still_missing(before.get("not_measured", []), missing, cases)
         cases = merged(before["cases"], cases)
+    else:
+        (RESULTS / "scale.md").write_text(scale_document())
     results = {"machine": machine(), "cases": cases, "not_measured": missing}
     (RESULTS / "results.json").write_text(json.dumps(results, indent=1) + "\n")
     plots = {name: text for name, text in all_plots(cases).items() if text}
@@ -349,6 +353,15 @@ def document(results: dict[str, Any], plots: Sequence[str]) -> str:
     if missing := results.get("not_measured"):
         parts += ["## Not measured", missing_list(missing, results["cases"])]
     return "\n\n".join(parts) + "\n"
+
+
+def scale_document() -> str:
+    """scale.md of the results."""
+    about = (
+        "Simulated by `python -m benchmarks.scale`, and the same on every machine; what it assumes and what "
+        'follows from it is in [benchmarks/README.md](../README.md), "Scale on paper".'
+    )
+    return f"# Sessions in large numbers\n\n{about}\n\n{scale.tables()}\n"
 
 
 def table(cases: Sequence[Case]) -> str:

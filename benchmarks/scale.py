@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from relay.cache_policy import LOOKUPS_PER_S
@@ -157,55 +157,63 @@ def lose_region(sessions: int, regions: int, seed: int = 1) -> RegionLost:
     )
 
 
-def print_placement() -> None:
+def table(head: str, rows: Iterable[Sequence[object]]) -> str:
+    """In Markdown; the columns of `head` stand between bars."""
+    columns = head.split("|")
+    lines = [columns, ["---"] * len(columns), *(map(str, row) for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def placement_rows() -> Iterator[Sequence[object]]:
     """How full the fullest are."""
-    print("| sessions | hosts | a host | fullest host | fullest worker |")
-    print("| --- | --- | --- | --- | --- |")
     for sessions in SIZES:
         hosts = plan(sessions, COST, site=Site()).hosts
         found = place(sessions, hosts)
-        print(
-            f"| {sessions:,} | {hosts:,} | {found.per_host:,.0f} | {found.fullest_host:.2f} x "
-            f"| {found.fullest_worker:.2f} x |"
+        yield (
+            *(f"{sessions:,}", f"{hosts:,}", f"{found.per_host:,.0f}"),
+            *(f"{found.fullest_host:.2f} x", f"{found.fullest_worker:.2f} x"),
         )
 
 
-def print_regions() -> None:
-    """One region of several is lost."""
-    print(
-        "| sessions | regions | calls for each other | offers/s each | load then | back p50 | p99 |"
-    )
-    print("| --- | --- | --- | --- | --- | --- | --- |")
-    for sessions, regions in ((1_000_000, 3), (20_000_000, 3), (20_000_000, 20)):
-        found = lose_region(sessions, regions)
-        print(
-            f"| {sessions:,} | {regions} | {found.calls_each:,} | {found.offers_per_s:,.0f} "
-            f"| {found.load_after:.2f} | {found.back_median_s:.1f} s | {found.back_p99_s:.1f} s |"
-        )
-
-
-def print_losses() -> None:
+def loss_rows() -> Iterator[Sequence[object]]:
     """What calls hear, and what Redis is asked."""
-    print(
-        "| sessions | lost | hosts left | unknown calls a host | silent p50 | p99 | by Redis | lookups/s |"
-    )
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for sessions in SIZES:
         for lost, left, strangers in losses(sessions):
             found = heal(strangers, LOOKUPS_PER_S)
-            print(
-                f"| {sessions:,} | {lost} | {left:,} | {strangers:,} | {found.median_ms} ms "
-                f"| {found.p99_ms} ms | {found.by_redis:.0%} "
-                f"| {left * min(strangers, LOOKUPS_PER_S):,} |"
+            yield (
+                *(f"{sessions:,}", lost, f"{left:,}", f"{strangers:,}"),
+                *(f"{found.median_ms} ms", f"{found.p99_ms} ms", f"{found.by_redis:.0%}"),
+                f"{left * min(strangers, LOOKUPS_PER_S):,}",
             )
 
 
-def main() -> None:
-    """All tables."""
-    for show in (print_placement, print_losses, print_regions):
-        show()
-        print()
+def region_rows() -> Iterator[Sequence[object]]:
+    """One region of several is lost."""
+    for sessions, regions in ((1_000_000, 3), (20_000_000, 3), (20_000_000, 20)):
+        found = lose_region(sessions, regions)
+        yield (
+            *(f"{sessions:,}", regions, f"{found.calls_each:,}", f"{found.offers_per_s:,.0f}"),
+            *(f"{found.load_after:.2f}", f"{found.back_median_s:.1f} s"),
+            f"{found.back_p99_s:.1f} s",
+        )
+
+
+def tables() -> str:
+    """All of them; the same on every run."""
+    return "\n\n".join(
+        [
+            table("sessions|hosts|a host|fullest host|fullest worker", placement_rows()),
+            table(
+                "sessions|lost|hosts left|unknown calls a host|silent p50|p99|by Redis|lookups/s",
+                loss_rows(),
+            ),
+            table(
+                "sessions|regions|calls for each other|offers/s each|load then|back p50|p99",
+                region_rows(),
+            ),
+        ]
+    )
 
 
 if __name__ == "__main__":
-    main()
+    print(tables())
