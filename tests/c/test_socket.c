@@ -1,6 +1,6 @@
 #define _GNU_SOURCE
-#include "net_check.h"
 #include "relay/sender.h"
+#include "socket_check.h"
 
 #include <errno.h>
 #include <sys/syscall.h>
@@ -29,37 +29,8 @@ static void plan_error(unsigned after, int error) {
     let_through = after;
 }
 
-struct fixture {
-    int fd, peer;
-    struct vr_addr addr, peer_addr;
-    struct vr_slots *slots;
-    struct vr_socket *socket;
-    struct vr_stats stats;
-};
-
-static bool open_fixture(struct fixture *f, const char *ip, const char *peer_ip,
-                         enum vr_side side) {
-    memset(f, 0, sizeof *f);
-    f->fd = open_udp(ip);
-    f->peer = open_udp(peer_ip);
-    if (f->fd < 0 || f->peer < 0) {
-        printf("SKIPPED: this host has no %s\n", ip);
-        return false;
-    }
-    f->addr = bound_addr(f->fd);
-    f->peer_addr = bound_addr(f->peer);
-    f->slots = vr_slots_new();
-    struct vr_socket_config config = {.fd = f->fd, .side = side, .listen = 3, .slots = f->slots};
-    f->socket = vr_socket_new(&config);
-    CHECK(f->socket != NULL);
-    return f->socket != NULL;
-}
-
 static void close_fixture(struct fixture *f) {
-    vr_socket_free(f->socket);
-    vr_slots_free(f->slots);
-    close(f->fd);
-    close(f->peer);
+    fixture_close(f);
     planned = planned_next = let_through = 0;
 }
 
@@ -114,7 +85,7 @@ TEST(a_datagram_comes_whole_or_is_told_apart) {
     for (size_t i = 0; i < sizeof data; i++)
         data[i] = (uint8_t)(i * 7);
     struct fixture f;
-    if (!open_fixture(&f, "127.0.0.1", "127.0.0.1", VR_SIDE_PUBLIC))
+    if (!fixture_open(&f, "127.0.0.1", "127.0.0.1", VR_SIDE_PUBLIC))
         return;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         CASE(cases[i].label);
@@ -137,7 +108,7 @@ TEST(a_datagram_comes_whole_or_is_told_apart) {
 TEST(behind_an_spp_header_the_payload_is_aligned) {
     static uint8_t data[VR_SPP_BYTES + VR_DATAGRAM_MAX_BYTES + 1];
     struct fixture f;
-    if (!open_fixture(&f, "127.0.0.1", "127.0.0.1", VR_SIDE_INTERNAL))
+    if (!fixture_open(&f, "127.0.0.1", "127.0.0.1", VR_SIDE_INTERNAL))
         return;
     struct vr_ingress in;
     send_udp(f.peer, &f.addr, data, sizeof data - 1);
@@ -153,7 +124,7 @@ TEST(behind_an_spp_header_the_payload_is_aligned) {
 
 TEST(a_batch_is_capped_and_the_rest_stays) {
     struct fixture f;
-    if (!open_fixture(&f, "127.0.0.1", "127.0.0.1", VR_SIDE_PUBLIC))
+    if (!fixture_open(&f, "127.0.0.1", "127.0.0.1", VR_SIDE_PUBLIC))
         return;
     for (uint8_t i = 0; i < 10; i++)
         send_udp(f.peer, &f.addr, &i, 1);
@@ -173,7 +144,7 @@ TEST(a_batch_is_capped_and_the_rest_stays) {
 
 static void check_wildcard(const char *any, const char *peer_ip, const char *asked_ip) {
     struct fixture f;
-    if (!open_fixture(&f, any, peer_ip, VR_SIDE_PUBLIC))
+    if (!fixture_open(&f, any, peer_ip, VR_SIDE_PUBLIC))
         return;
     struct vr_addr asked = addr_of(asked_ip, ntohs(f.addr.port_be)), from;
     struct vr_ingress in;
@@ -205,7 +176,7 @@ TEST(a_wildcard_socket_answers_from_the_address_that_was_asked) {
 
 TEST(an_advertised_address_is_the_proxy_address) {
     struct fixture f;
-    if (!open_fixture(&f, "127.0.0.1", "127.0.0.1", VR_SIDE_PUBLIC))
+    if (!fixture_open(&f, "127.0.0.1", "127.0.0.1", VR_SIDE_PUBLIC))
         return;
     struct vr_socket_config config = {.fd = f.fd,
                                       .side = VR_SIDE_PUBLIC,
@@ -225,7 +196,7 @@ TEST(an_advertised_address_is_the_proxy_address) {
 TEST(a_bad_destination_costs_itself_only) {
     static uint8_t huge[70000], good[] = {1, 2, 3, 4, 5};
     struct fixture f;
-    if (!open_fixture(&f, "127.0.0.1", "127.0.0.1", VR_SIDE_PUBLIC))
+    if (!fixture_open(&f, "127.0.0.1", "127.0.0.1", VR_SIDE_PUBLIC))
         return;
     struct vr_hop hop = {.side = VR_SIDE_PUBLIC, .destination = f.peer_addr};
     queue_byte(&f, &good[0], f.peer_addr);
@@ -250,7 +221,7 @@ TEST(a_bad_destination_costs_itself_only) {
 
 TEST(an_icmp_error_of_one_peer_does_not_fail_the_next) {
     struct fixture f;
-    if (!open_fixture(&f, "127.0.0.1", "127.0.0.1", VR_SIDE_PUBLIC))
+    if (!fixture_open(&f, "127.0.0.1", "127.0.0.1", VR_SIDE_PUBLIC))
         return;
     int dead = open_udp("127.0.0.1");
     struct vr_addr dead_addr = bound_addr(dead);
@@ -272,7 +243,7 @@ TEST(an_icmp_error_of_one_peer_does_not_fail_the_next) {
 TEST(a_full_send_buffer_defers_in_order_and_then_drops) {
     static uint8_t data[VR_BATCH_MAX * 2];
     struct fixture f;
-    if (!open_fixture(&f, "127.0.0.1", "127.0.0.1", VR_SIDE_PUBLIC))
+    if (!fixture_open(&f, "127.0.0.1", "127.0.0.1", VR_SIDE_PUBLIC))
         return;
     for (unsigned i = 0; i < VR_BATCH_MAX * 2; i++)
         data[i] = (uint8_t)i;
@@ -309,7 +280,7 @@ TEST(a_full_send_buffer_defers_in_order_and_then_drops) {
 
 TEST(a_source_address_survives_the_backlog) {
     struct fixture f;
-    if (!open_fixture(&f, "0.0.0.0", "127.0.0.1", VR_SIDE_PUBLIC))
+    if (!fixture_open(&f, "0.0.0.0", "127.0.0.1", VR_SIDE_PUBLIC))
         return;
     struct vr_addr source = addr_of("127.0.0.77", ntohs(f.addr.port_be)), from;
     struct vr_hop hop = {.side = VR_SIDE_PUBLIC, .destination = f.peer_addr};
@@ -341,7 +312,7 @@ TEST(other_send_errors_are_counted_by_reason) {
     };
     static uint8_t data[4] = {0, 1, 2, 3};
     struct fixture f;
-    if (!open_fixture(&f, "127.0.0.1", "127.0.0.1", VR_SIDE_PUBLIC))
+    if (!fixture_open(&f, "127.0.0.1", "127.0.0.1", VR_SIDE_PUBLIC))
         return;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         CASE(cases[i].label);
@@ -373,7 +344,7 @@ TEST(other_send_errors_are_counted_by_reason) {
 TEST(more_than_fits_a_flush_is_dropped) {
     struct fixture f;
     uint8_t byte = 1;
-    if (!open_fixture(&f, "127.0.0.1", "127.0.0.1", VR_SIDE_PUBLIC))
+    if (!fixture_open(&f, "127.0.0.1", "127.0.0.1", VR_SIDE_PUBLIC))
         return;
     for (unsigned i = 0; i < 2 * VR_BATCH_MAX + 3; i++)
         queue_byte(&f, &byte, f.peer_addr);
@@ -386,7 +357,7 @@ TEST(more_than_fits_a_flush_is_dropped) {
 TEST(kernel_drops_are_seen_without_a_packet) {
     static uint8_t data[1200];
     struct fixture f;
-    if (!open_fixture(&f, "127.0.0.1", "127.0.0.1", VR_SIDE_PUBLIC))
+    if (!fixture_open(&f, "127.0.0.1", "127.0.0.1", VR_SIDE_PUBLIC))
         return;
     int small = 8192;
     setsockopt(f.fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
@@ -419,7 +390,7 @@ static void check_tos(const char *ip, int level, int option, int receive_option,
                       enum vr_side side) {
     struct fixture f;
     int on = 1;
-    if (!open_fixture(&f, ip, ip, side))
+    if (!fixture_open(&f, ip, ip, side))
         return;
     setsockopt(f.peer, level, option, &tos, sizeof tos);
     setsockopt(f.peer, level, receive_option, &on, sizeof on);

@@ -1,7 +1,7 @@
 /* Trains (UDP_GRO): several datagrams of one sender in one message of the kernel, taken apart in place. */
 #define _GNU_SOURCE
-#include "net_check.h"
 #include "relay/socket.h"
+#include "socket_check.h"
 
 #include <errno.h>
 #include <netinet/udp.h>
@@ -22,36 +22,6 @@ int setsockopt(int fd, int level, int option, const void *value, socklen_t bytes
         return -1;
     }
     return (int)syscall(SYS_setsockopt, fd, level, option, value, bytes);
-}
-
-struct fixture {
-    int fd, peer;
-    struct vr_addr addr, peer_addr;
-    struct vr_slots *slots;
-    struct vr_socket *socket;
-};
-
-static bool open_fixture(struct fixture *f, const char *ip, enum vr_side side) {
-    f->fd = open_udp(ip);
-    f->peer = open_udp(ip);
-    if (f->fd < 0 || f->peer < 0) {
-        printf("SKIPPED: this host has no %s\n", ip);
-        return false;
-    }
-    f->addr = bound_addr(f->fd);
-    f->peer_addr = bound_addr(f->peer);
-    f->slots = vr_slots_new();
-    struct vr_socket_config config = {.fd = f->fd, .side = side, .slots = f->slots};
-    f->socket = vr_socket_new(&config);
-    CHECK(f->socket != NULL);
-    return true;
-}
-
-static void close_fixture(struct fixture *f) {
-    vr_socket_free(f->socket);
-    vr_slots_free(f->slots);
-    close(f->fd);
-    close(f->peer);
 }
 
 /* Byte i of everything that was ever sent, so that a piece says where it was cut. */
@@ -100,7 +70,7 @@ static void check_train(const char *ip, enum vr_side side) {
     struct fixture f;
     int tos = 0xb8;
     bool v4 = strchr(ip, '.') != NULL;
-    if (!open_fixture(&f, ip, side))
+    if (!fixture_open(&f, ip, ip, side))
         return;
     setsockopt(f.peer, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_TOS : IPV6_TCLASS, &tos, sizeof tos);
     send_run(&f, 63 * 210 + 50, 210);
@@ -115,7 +85,7 @@ static void check_train(const char *ip, enum vr_side side) {
     }
     CHECK_EQ(vr_socket_continue(f.socket), 0);
     CHECK_EQ(vr_socket_receive(f.socket, VR_BATCH_MAX), 0);
-    close_fixture(&f);
+    fixture_close(&f);
 }
 
 TEST(a_train_is_taken_apart_in_place) {
@@ -128,26 +98,26 @@ TEST(a_train_is_taken_apart_in_place) {
 TEST(without_a_train_all_is_as_ever) {
     struct fixture f;
     CASE("a public socket asks for none: the kernel cuts the run apart");
-    CHECK(open_fixture(&f, "127.0.0.1", VR_SIDE_PUBLIC));
+    CHECK(fixture_open(&f, "127.0.0.1", "127.0.0.1", VR_SIDE_PUBLIC));
     send_run(&f, 640, 64);
     wait_for(f.fd);
     CHECK_EQ(vr_socket_receive(f.socket, VR_BATCH_MAX), 10);
     expect_piece(&f, 9, 576, 64);
     CHECK_EQ(vr_socket_continue(f.socket), 0);
-    close_fixture(&f);
+    fixture_close(&f);
 
     CASE("a kernel that does not know how");
     kernel_lacks_gro = true;
-    CHECK(open_fixture(&f, "127.0.0.1", VR_SIDE_INTERNAL));
+    CHECK(fixture_open(&f, "127.0.0.1", "127.0.0.1", VR_SIDE_INTERNAL));
     kernel_lacks_gro = false;
     send_run(&f, 640, 64);
     wait_for(f.fd);
     CHECK_EQ(vr_socket_receive(f.socket, VR_BATCH_MAX), 10);
     expect_piece(&f, 9, 576, 64);
-    close_fixture(&f);
+    fixture_close(&f);
 
     CASE("single datagrams between trains, an empty one too");
-    CHECK(open_fixture(&f, "127.0.0.1", VR_SIDE_INTERNAL));
+    CHECK(fixture_open(&f, "127.0.0.1", "127.0.0.1", VR_SIDE_INTERNAL));
     send_udp(f.peer, &f.addr, sent, 100);
     send_run(&f, 200, 100);
     send_udp(f.peer, &f.addr, "", 0);
@@ -159,13 +129,13 @@ TEST(without_a_train_all_is_as_ever) {
     expect_piece(&f, 2, 100, 100);
     expect_piece(&f, 3, 0, 0);
     expect_piece(&f, 4, 0, 300);
-    close_fixture(&f);
+    fixture_close(&f);
 }
 
 TEST(a_datagram_of_a_train_that_is_too_long_is_told_apart) {
     enum { LONG = VR_SPP_BYTES + VR_DATAGRAM_MAX_BYTES + 1 };
     struct fixture f;
-    CHECK(open_fixture(&f, "127.0.0.1", VR_SIDE_INTERNAL));
+    CHECK(fixture_open(&f, "127.0.0.1", "127.0.0.1", VR_SIDE_INTERNAL));
     send_run(&f, 2 * LONG + 70, LONG);
     wait_for(f.fd);
     CHECK_EQ(vr_socket_receive(f.socket, VR_BATCH_MAX), 3);
@@ -175,12 +145,12 @@ TEST(a_datagram_of_a_train_that_is_too_long_is_told_apart) {
         CHECK_EQ(in.data_bytes, LONG - 1);
     }
     expect_piece(&f, 2, 2 * LONG, 70);
-    close_fixture(&f);
+    fixture_close(&f);
 }
 
 TEST(more_than_a_batch_comes_in_portions_and_then_less_is_asked_for) {
     struct fixture f;
-    CHECK(open_fixture(&f, "127.0.0.1", VR_SIDE_INTERNAL));
+    CHECK(fixture_open(&f, "127.0.0.1", "127.0.0.1", VR_SIDE_INTERNAL));
     for (unsigned i = 0; i < 5; i++)
         send_run(&f, 64 * 40, 40);
     wait_for(f.fd);
@@ -207,5 +177,5 @@ TEST(more_than_a_batch_comes_in_portions_and_then_less_is_asked_for) {
     CHECK_EQ(vr_socket_receive(f.socket, VR_BATCH_MAX), VR_TRAIN_MESSAGES);
     CHECK_EQ(vr_socket_receive(f.socket, VR_BATCH_MAX), 1);
     CHECK_EQ(vr_socket_receive(f.socket, 7), 0);
-    close_fixture(&f);
+    fixture_close(&f);
 }
