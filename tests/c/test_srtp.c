@@ -1,4 +1,4 @@
-/* SRTP against the vectors of RFC 3711 B.3, RFC 7714 16 and 17, and against forgery, replay and wraps. */
+/* SRTP against the vectors of RFC 3711 B.2 and B.3, of RFC 7714 16.1, 16.2, 17.1 and 17.2, and against forgery, replay and wraps. */
 #include "../../csrc/media/srtp.h"
 
 #include "../../csrc/media/rtp.h"
@@ -61,19 +61,53 @@ TEST(gcm_packet_vectors) { /* RFC 7714 16.1, 16.2 */
     }
 }
 
-TEST(gcm_rtcp_vector) { /* RFC 7714 17.1: index 0x5d4 */
-    struct vr_srtp *rx = rfc7714(VR_SRTP_AEAD_AES_128_GCM);
-    uint8_t packet[128], plain[128];
-    size_t bytes =
-        from_hex("81c8000d4d61727363e94885dcdab67ca727d7662f6b7e997ff5c0f76c06f32dc676a5f1730d6fda"
-                 "4ce09b4686303ded0bb9275bc84aa45896cf4d2fc5abf87245d9eade800005d4",
-                 packet, sizeof packet);
-    size_t plain_bytes = from_hex("81c8000d4d6172734e5450314e545032525450200000042a0000e9304c756e61"
-                                  "deadbeefdeadbeefdeadbeefdeadbeefdeadbeef",
-                                  plain, sizeof plain);
-    CHECK(vr_srtp_unprotect_rtcp(rx, packet, &bytes) == VR_SRTP_OK);
-    CHECK(bytes == plain_bytes && memcmp(packet, plain, bytes) == 0);
-    vr_srtp_free(rx);
+static const char gcm_rtcp_plain[] =
+    "81c8000d4d6172734e5450314e545032525450200000042a0000e9304c756e61"
+    "deadbeefdeadbeefdeadbeefdeadbeefdeadbeef";
+static const char gcm_rtcp_128[] =
+    "81c8000d4d61727363e94885dcdab67ca727d7662f6b7e997ff5c0f76c06f32dc676a5f1730d6fda"
+    "4ce09b4686303ded0bb9275bc84aa45896cf4d2fc5abf87245d9eade800005d4";
+static const char gcm_rtcp_256[] =
+    "81c8000d4d617273d50ae4d1f5ce5d304ba297e47d470c282c3ece5dbffe0a50a2eaa5c1110555be"
+    "8415f658c61de0476f1b6fad1d1eb30c4446839f57ff6f6cb26ac3be800005d4";
+
+TEST(gcm_rtcp_vectors) { /* RFC 7714 17.1, 17.2: index 0x5d4 */
+    const struct {
+        unsigned profile;
+        const char *sealed;
+    } vectors[] = {{VR_SRTP_AEAD_AES_128_GCM, gcm_rtcp_128},
+                   {VR_SRTP_AEAD_AES_256_GCM, gcm_rtcp_256}};
+    for (size_t i = 0; i < 2; i++) {
+        struct vr_srtp *tx = rfc7714(vectors[i].profile), *rx = rfc7714(vectors[i].profile);
+        uint8_t packet[128], sealed[128], plain[128];
+        size_t bytes = 0, sealed_bytes = from_hex(vectors[i].sealed, sealed, sizeof sealed);
+        size_t plain_bytes = from_hex(gcm_rtcp_plain, plain, sizeof plain);
+        for (unsigned index = 0; index <= 0x5d4; index++) {
+            memcpy(packet, plain, bytes = plain_bytes);
+            CHECK(vr_srtp_protect_rtcp(tx, packet, &bytes, sizeof packet) == VR_SRTP_OK);
+        }
+        CHECK(bytes == sealed_bytes && memcmp(packet, sealed, bytes) == 0);
+        CHECK(vr_srtp_unprotect_rtcp(rx, packet, &bytes) == VR_SRTP_OK);
+        CHECK(bytes == plain_bytes && memcmp(packet, plain, bytes) == 0);
+        vr_srtp_free(tx);
+        vr_srtp_free(rx);
+    }
+}
+
+/* RFC 3711 B.2: SSRC, rollover counter and sequence number are 0, so the packet's IV is the salt's. */
+TEST(counter_mode_vector) {
+    uint8_t key[16], salt[14], packet[12 + 48 + 10] = {0x80}, want[48];
+    static const uint8_t auth_key[20];
+    from_hex("2b7e151628aed2a6abf7158809cf4f3c", key, sizeof key);
+    from_hex("f0f1f2f3f4f5f6f7f8f9fafbfcfd", salt, sizeof salt);
+    from_hex("e03ead0935c95e80e166b16dd92b4eb4d23513162b02d0f72a43a2fe4a5f97ab"
+             "41e95b3bb0a2e8dd477901e4fca894c0",
+             want, sizeof want);
+    struct vr_srtp *tx = vr_srtp_new_session_keys(VR_SRTP_AES128_CM_SHA1_80, key, salt, auth_key);
+    size_t bytes = 12 + 48;
+    CHECK(vr_srtp_protect(tx, packet, &bytes, sizeof packet) == VR_SRTP_OK);
+    CHECK(bytes == sizeof packet && memcmp(packet + 12, want, sizeof want) == 0);
+    vr_srtp_free(tx);
 }
 
 static struct vr_srtp *fresh(unsigned profile, uint8_t seed) {
