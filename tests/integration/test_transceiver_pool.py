@@ -19,6 +19,7 @@ from tests.integration.test_transceiver_calls import closed, metrics_of, stats_o
 from tests.support.calls import post_offer, stock_call, until
 from tests.support.offers import CHROMIUM
 from tests.support.process import Process, Processes
+from transceiver.media import PYTHON_NICE
 from transceiver.sockets import open_http, open_media
 
 Serve = Callable[..., tuple[Process, str]]
@@ -317,6 +318,34 @@ def test_a_pool_that_cannot_start_ends_and_says_so(processes: Processes, tmp_pat
     assert server.wait() == 1
     assert server.events("start_failed")
     assert not server.events("listening", role="http")
+
+
+def niceness(pid: int) -> dict[int, int]:
+    """Of each thread of a process, by its id: the 19th field of a stat(5) line; the second may have spaces."""
+    stats = {entry.name: entry / "stat" for entry in Path(f"/proc/{pid}/task").iterdir()}
+    return {
+        int(thread): int(stat.read_text().rpartition(")")[2].split()[16])
+        for thread, stat in stats.items()
+    }
+
+
+async def test_the_media_thread_has_the_cpu_before_python(serve: Serve) -> None:
+    """In each process one thread, the engine's, keeps the niceness that it was started with; Python has 10."""
+    server, base = serve()
+    assert (await place(base))[0] == 201
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    assert own < PYTHON_NICE, "these tests run too nicely to tell"
+    workers = children(server.pid)
+    assert len(workers) >= 2
+
+    async def settled() -> bool:
+        found = {pid: niceness(pid) for pid in workers}
+        return all(
+            nice[pid] == PYTHON_NICE and list(nice.values()).count(own) == 1
+            for pid, nice in found.items()
+        )
+
+    await until(settled)
 
 
 def test_processes_end_with_their_supervisor(serve: Serve) -> None:

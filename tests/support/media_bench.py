@@ -47,6 +47,7 @@ class Handler:
         self.checks = 0
         self.dtls: list[bytes] = []
         self.sound = bytearray()
+        self.reads = 0
         self.frames: list[Frame] = []
         self.digits = ""
         self.expired = False
@@ -62,6 +63,7 @@ class Handler:
 
     def on_sound(self, pcm: bytes) -> None:
         self.sound += pcm
+        self.reads += 1
 
     def on_frames(self, frames: list[Frame]) -> None:
         self.frames += frames
@@ -134,7 +136,12 @@ class Bench:
     """A running engine on a socket of its own. Made on the event loop; close it."""
 
     def __init__(
-        self, host: str = "127.0.0.1", *, direct: bool = False, relays: str = "127.0.0.0/8"
+        self,
+        host: str = "127.0.0.1",
+        *,
+        direct: bool = False,
+        relays: str = "127.0.0.0/8",
+        wake_ms: int = 20,
     ) -> None:
         self.socket = open_media(host, 0)
         self.engine = MediaEngine(
@@ -142,6 +149,7 @@ class Bench:
             max_sessions=8,
             allowed_relays=[ipaddress.ip_network(relays)],
             direct=direct,
+            wake_ms=wake_ms,
         )
         self.clients: list[Client] = []
         self.engine.start(asyncio.get_running_loop(), yield_cpu=False)

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 import socket
 import struct
+import subprocess
+import sys
+import threading
 import time
+from pathlib import Path
+from types import FrameType
 
 import pytest
 
 from relay.wire import stun
+from relay.wire.spp import HEADER_BYTES as SPP_BYTES
 from tests.support.media_bench import KEY_BYTES, PWD, RATE, Bench, Handler, loudness, tone, until
 from transceiver.media import EngineFullError, MediaConfig, MediaEngine
 from transceiver.sockets import open_media
@@ -126,6 +133,104 @@ async def test_echo_returns_packets_without_a_codec(bench: Bench) -> None:
     assert [packet[12:] for packet in packets] == [bytes([i]) * 50 for i in range(10)]
     assert {packet[8:12] for packet in packets} == {(99).to_bytes(4)}
     assert handler.sound == b""
+
+
+async def test_a_packet_touches_no_python_object() -> None:
+    """While thousands of packets pass, the engine's thread runs no Python, wakes none and allocates nothing."""
+    events: list[str] = []
+
+    def profile(frame: FrameType, event: str, argument: object) -> None:
+        if threading.current_thread().name == "media":
+            events.append(f"{event} {getattr(argument, '__name__', frame.f_code.co_name)}")
+
+    threading.setprofile(profile)
+    try:
+        bench = Bench()
+    finally:
+        threading.setprofile(None)
+    try:
+        client = bench.client()
+        session, handler = await bench.connected(client, echo=True)
+        client.socket.settimeout(10)
+        came = bytearray(2_048)
+        payload = bytes([0x20]) * 160
+
+        def exchange(packets: int) -> int:
+            for _ in range(packets):
+                client.rtp(payload)
+                while client.socket.recv_into(came) < SPP_BYTES + 12 + 160:
+                    pass  # a report
+            return sys.getallocatedblocks()
+
+        exchange(100)
+        began, wakeups = len(events), bench.engine.counts()["wakeups"]
+        blocks = exchange(100)
+        # What the test's own loop keeps is a handful of blocks, whatever the number of packets.
+        assert abs(exchange(5_000) - blocks) < 50
+        assert events[began:] == []
+        assert "call _run" in events, "the profile sees the thread"
+        # The loop has had no turn: what the engine had told would wait for it.
+        assert bench.engine._engine.next_event() is None
+        assert bench.engine.counts()["wakeups"] == wakeups
+        assert session.stats()["packets_out"] == 5_200
+        assert (handler.reads, handler.frames) == (0, [])
+    finally:
+        bench.close()
+
+
+def test_the_generated_thread_calls_nothing_but_c(root: Path, tmp_path: Path) -> None:
+    """Between giving up the GIL and taking it again there is one statement: the call of vr_engine_run."""
+    generated = tmp_path / "_engine.c"
+    command = [
+        sys.executable,
+        "-m",
+        "cython",
+        "-3",
+        "transceiver/_engine.pyx",
+        "-o",
+        str(generated),
+    ]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    if "No module named" in done.stderr:
+        pytest.skip("Cython is not installed")
+    assert done.returncode == 0, done.stderr
+    code = re.sub(r"/\*.*?\*/", "", generated.read_text(), flags=re.DOTALL)
+    regions = re.findall(
+        r"(?:Py_UNBLOCK_THREADS|PyEval_SaveThread\(\));(.*?)(?:Py_BLOCK_THREADS|PyEval_RestoreThread)",
+        code,
+        flags=re.DOTALL,
+    )
+    (region,) = (region for region in regions if "vr_engine_run" in region)
+    calls = re.findall(r"\b(\w+)\s*\(", region)
+    assert [call for call in calls if not call.startswith("__Pyx_FastGIL_")] == ["vr_engine_run"]
+
+
+@pytest.mark.parametrize("wake_ms", [20, 100])
+async def test_python_wakes_once_for_all_sessions_and_reads_once_a_wakeup(wake_ms: int) -> None:
+    """Eight sessions whose packets are 5 ms long: neither their number nor that of packets wakes Python."""
+    bench = Bench(wake_ms=wake_ms)
+    try:
+        clients = [bench.client() for _ in range(8)]
+        calls = [await bench.connected(client) for client in clients]
+        payload = bytes([0x20]) * 40
+        began_s, before = time.monotonic(), bench.engine.counts()
+        for i in range(240):
+            for client in clients:
+                client.rtp(payload)
+            if i % 4 == 3:
+                await asyncio.sleep(began_s + 0.005 * i - time.monotonic())
+        await until(lambda: all(len(handler.sound) >= 2 * RATE for _, handler in calls))
+        counts = bench.engine.counts()
+        elapsed_ms = 1_000 * (time.monotonic() - began_s)
+        most = elapsed_ms / wake_ms + 2
+        assert counts["rtp_in"] - before["rtp_in"] == 8 * 240
+        assert counts["wakeups"] - before["wakeups"] <= most
+        for _, handler in calls:
+            # A late engine catches up by 100 ms at most, which may be a read more for each wake-up of it.
+            assert handler.reads <= most + 100 / wake_ms
+            assert handler.reads >= 3
+    finally:
+        bench.close()
 
 
 async def test_frames_go_to_the_handler_and_back_as_they_are(bench: Bench) -> None:
