@@ -1,6 +1,6 @@
 """The HTTP side: OpenAI's Realtime calls API, WHIP's conventions, the demo page, health, metrics.
 
-1. Every error is JSON in OpenAI's shape, with CORS headers, whoever raised it.
+1. Every error is JSON in OpenAI's shape, whoever raised it; the connection gives every answer its CORS headers.
 2. Sizes are checked before bodies are read; what becomes of an offer is in reception.py.
 3. A request for a call goes to the process that its id names; a forwarded one is never forwarded.
 4. Health, readiness and metrics speak for the whole pool.
@@ -10,32 +10,23 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from importlib.metadata import version
-from pathlib import Path
 
 from aiohttp import web
 
 from . import metrics
-from .auth import SESSION_MAX_BYTES, Authenticator, Principal
-from .backends.base import Backend
-from .board import Board
+from .auth import SESSION_MAX_BYTES, Principal
 from .body import read_bounded, read_json_body
-from .callid import CallIds, Owner
-from .calls import Calls
-from .clusters import HANDED, Clusters, read_viewpoint
-from .entry import Steering
+from .clusters import HANDED, read_viewpoint
 from .errors import RequestError
-from .fleetboard import FleetBoard
-from .limits import KeyLimits, Span
 from .log import get_logger
 from .metrics import Meter
-from .peers import Peers
+from .parts import AppParts
 from .reception import CALLS_PATH, Reception
-from .replies import add_common_headers, error_response, http_error_response
+from .replies import error_response, http_error_response
 from .session import Call
-from .siblings import Siblings, call_not_found
+from .siblings import call_not_found
 from .steering import Viewpoint
 from .trickle import is_restart
 
@@ -51,35 +42,6 @@ _ALLOWED_HEADERS = "authorization, content-type, if-match, x-openai-agents-sdk"
 _HEADER_LIST = re.compile(r"[A-Za-z0-9\-, ]{1,1024}")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-@dataclass(frozen=True, slots=True)
-class AppParts:
-    """What the HTTP side of one process works with."""
-
-    calls: Calls
-    call_ids: CallIds
-    owner: Owner
-    board: Board
-    row: int
-    siblings: Siblings
-    peers: Peers | None
-    """None: calls on other hosts are not reached."""
-    clusters: Clusters | None
-    """None: there is only this one."""
-    auth: Authenticator
-    steering: Steering
-    fleet: FleetBoard
-    key_limits: KeyLimits
-    backends: Mapping[str, Backend]
-    """By name, the default first."""
-    span: Span
-    """How long any call may last."""
-    max_sessions: int
-    demo_dir: Path | None
-    """Where the demo page lies; None without it."""
-    about: dict[str, object]
-    """What /demo/config.json says besides the address of the calls."""
 
 
 def make_public_app(parts: AppParts) -> web.Application:
@@ -299,7 +261,6 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         response = error_response(
             RequestError(500, "internal_error", "The server failed to handle the request.")
         )
-    add_common_headers(response)
     return response
 
 

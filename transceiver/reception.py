@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from aiohttp import web
 
@@ -23,11 +22,9 @@ from .clusters import Clusters
 from .entry import Entry
 from .errors import RequestError
 from .offer import Offer, read_offer
+from .parts import AppParts
 from .session import Call, CallRequest
 from .steering import Viewpoint
-
-if TYPE_CHECKING:
-    from .app import AppParts
 
 CALLS_PATH = "/v1/realtime/calls"
 RETRY_AFTER_S = 5

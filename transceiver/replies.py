@@ -20,7 +20,7 @@ _CODES = {
 
 
 def add_common_headers(response: web.StreamResponse) -> None:
-    """Makes a response readable by a page of any origin."""
+    """Makes a response readable by a page of any origin. Connection does it to all that it sends."""
     response.headers.update(_COMMON)
 
 
@@ -29,7 +29,6 @@ def error_response(error: RequestError) -> web.Response:
     response = web.json_response(error.body(), status=error.status)
     if error.retry_after_s is not None:
         response.headers["Retry-After"] = str(error.retry_after_s)
-    add_common_headers(response)
     return response
 
 

@@ -27,7 +27,7 @@ from relay.wire.address import Endpoint
 from relay.wire.token import TokenCodec, TransceiverAddress
 
 from .answer import Candidate
-from .app import AppParts, make_internal_app, make_public_app
+from .app import make_internal_app, make_public_app
 from .auth import Authenticator
 from .backends.base import Backend
 from .backends.echo import EchoBackend
@@ -45,6 +45,7 @@ from .fleetboard import FleetBoard
 from .limits import KeyLimits
 from .listener import Listener
 from .media import MediaEngine
+from .parts import AppParts
 from .peers import BACKLOG, Peers, make_peer_app
 from .recording import Recorder
 from .siblings import Siblings, socket_path

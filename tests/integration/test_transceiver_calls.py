@@ -237,6 +237,7 @@ async def test_d20_candidates_are_taken_a_restart_is_refused_and_unknown_calls_a
         async with aiohttp.ClientSession(base) as fresh:  # of either process
             headers = {"Content-Type": kind, **headers}
             async with fresh.patch(path, data=fragment.encode(), headers=headers) as response:
+                assert response.headers.getall("Access-Control-Allow-Origin") == ["*"]
                 body = await response.text()
                 return response.status, json.loads(body)["error"]["code"] if body else ""
 
@@ -469,6 +470,7 @@ async def test_other_requests(
 ) -> None:
     async with http.request(method, path) as response:
         assert response.status == status
+        assert response.headers.getall("Access-Control-Allow-Origin") == ["*"]
         if status >= 400:
             assert (await response.json())["error"]["message"]
 
