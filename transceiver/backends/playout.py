@@ -4,6 +4,10 @@
 2. A response is `started` once, when it is the oldest unfinished one, and then ends once: `stopped` or `cleared`.
 3. What nobody heard is cut: never beyond the audio made, never at 0, never when all of it was played.
 4. After a cut, audio of that response that still arrives is dropped.
+5. Of an answer nothing is dropped to make room. The user's sound is of the present, so its oldest goes first (link.py);
+   an answer is heard from its beginning and makes no sense with a hole in it. So a backend that is far ahead is not
+   read (talk.py, AHEAD_MAX_MS): TCP holds the rest back, and with it whatever else the backend says meanwhile. Only what
+   one message brings beyond the sink's room finds none: the newest, counted (`excess_dropped_ms`), never part of a cut.
 """
 
 from __future__ import annotations
