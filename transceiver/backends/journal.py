@@ -90,12 +90,14 @@ class Journal:
             return
         known = self._items.get(item_id)
         kept = _without_media(item if known is None else _keep_transcripts(known, item))
-        if len(item_id) > NAME_MAX_CHARS or size_of(kept) > ITEM_MAX_BYTES:
+        size_bytes = size_of(kept)
+        if len(item_id) > NAME_MAX_CHARS or size_bytes > ITEM_MAX_BYTES:
             self.refused += 1
         elif known is None and (previous_id == "root" or previous_id in self._items):
-            self._items.put_behind(None if previous_id == "root" else previous_id, item_id, kept)
+            previous = None if previous_id == "root" else previous_id
+            self._items.put_behind(previous, item_id, kept, size_bytes)
         else:
-            self._items.put(item_id, kept)
+            self._items.put(item_id, kept, size_bytes)
 
     def _transcribe(self, item_id: Any, content_index: Any, transcript: Any) -> None:
         item = self._items.get(item_id)
@@ -108,10 +110,11 @@ class Journal:
         if 0 <= content_index < len(content):
             content[content_index]["transcript"] = transcript
         transcribed = {**item, "content": content}
-        if size_of(transcribed) > ITEM_MAX_BYTES:
+        size_bytes = size_of(transcribed)
+        if size_bytes > ITEM_MAX_BYTES:
             self.refused += 1
         else:
-            self._items.put(item_id, transcribed)
+            self._items.put(item_id, transcribed, size_bytes)
 
 
 def merge(old: Event, new: Event) -> Event:

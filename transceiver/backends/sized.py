@@ -46,17 +46,20 @@ class SizedEvents:
         """The newest name."""
         return next(reversed(self._events), None)
 
-    def put(self, name: str, event: Event) -> None:
-        """Adds it at the end, or changes it where it is."""
-        size_bytes = size_of(event)
+    def put(self, name: str, event: Event, size_bytes: int | None = None) -> None:
+        """Adds it at the end, or changes it where it is; `size_bytes` is its `size_of`, if that is known."""
+        if size_bytes is None:
+            size_bytes = size_of(event)
         _, before_bytes = self._events.get(name, (event, 0))
         self._events[name] = (event, size_bytes)
         self.size_bytes += size_bytes - before_bytes
 
-    def put_behind(self, previous: str | None, name: str, event: Event) -> None:
-        """Adds it behind `previous`, or at the front."""
+    def put_behind(
+        self, previous: str | None, name: str, event: Event, size_bytes: int | None = None
+    ) -> None:
+        """Adds it behind `previous`, or at the front; see `put`."""
         was_last = self.last()
-        self.put(name, event)
+        self.put(name, event, size_bytes)
         if previous is not None and previous == was_last:
             return
         order = [known for known in self._events if known != name]

@@ -106,6 +106,21 @@ def test_sound_and_images_are_not_kept(bridge: Bridge) -> None:
     assert bridge._kept.size_bytes < 2_000
 
 
+def test_the_bytes_of_a_conversation_are_those_of_its_items(bridge: Bridge) -> None:
+    journal = bridge._kept.journal
+    bridge.from_backend(said("u1", "first"))
+    bridge.from_backend(said("u2", "second, behind it"))
+    item = {"id": "a1", "type": "message", "role": "assistant", "content": []}
+    bridge.from_backend(server("conversation.item.added", item=item, previous_item_id="u1"))
+    heard = {"item_id": "a1", "content_index": 0, "transcript": "what it said"}
+    bridge.from_backend(server("response.output_audio_transcript.done", **heard))
+    bridge.from_backend(said("u2", "second, changed"))
+    items = dict(journal._items.items())
+    assert list(items) == ["u1", "a1", "u2"]
+    assert items["a1"]["content"][0]["transcript"] == "what it said"
+    assert journal.size_bytes == sum(map(size_of, items.values()))
+
+
 def test_an_account_of_bytes_is_exact() -> None:
     events = SizedEvents()
     for name in "abcd":
