@@ -140,6 +140,30 @@ def test_devices_are_listed_once_known_and_used(browser: Browser, demo: Demo) ->
     context.close()
 
 
+def test_the_loudspeaker_is_chosen_before_and_during_a_call(browser: Browser, demo: Demo) -> None:
+    context = browser.new_context(permissions=["microphone"])
+    page = context.new_page()
+    open_with(page, demo, "loopback")
+    begin = "document.body.dataset.state === 'connected'"
+    page.click("#talk")
+    wait_until(page, begin)
+    wait_until(page, "document.querySelectorAll('#loudspeaker option').length > 2")
+    assert page.is_visible("#loudspeaker-field")
+    names = page.eval_on_selector_all("#loudspeaker option", "nodes => nodes.map((n) => n.value)")
+    sink = "document.getElementById('speaker').sinkId"
+    assert page.evaluate(sink) == names[0] == ""
+    page.select_option("#loudspeaker", names[1])  # while it plays
+    wait_until(page, f"{sink} === '{names[1]}'")
+    page.click("#talk")
+    wait_until(page, "document.body.dataset.state === 'ended'")
+    page.select_option("#loudspeaker", names[2])
+    page.click("#talk")
+    wait_until(page, begin)
+    wait_until(page, f"{sink} === '{names[2]}'")
+    wait_until(page, "voiceRelay.levels.backDb > -40")
+    context.close()
+
+
 def test_errors_of_the_server_stand_in_the_conversation(page: Page, demo: Demo) -> None:
     open_with(page, demo, "echo")
     begin(page)
