@@ -104,7 +104,7 @@ class MediaConfig:
     """Sound that gathers before a talkspurt starts; covers a backend that is not punctual."""
     live_ms: int = 0
     """For sound made in real time: a backlog that stays above this is worked off. 0: never."""
-    capacity_ms: int = 120_000
+    capacity_ms: int = 300_000
     """Sound that may wait to be sent."""
     tap: bool = False
     """Both sides are kept for a recorder (see recording.py): a second of PCM, in pass-through 64 KiB

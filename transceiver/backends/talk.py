@@ -22,8 +22,10 @@ from .made import digit_event, error_event
 from .sized import size_of
 
 WAITING_MAX_BYTES: Final = 1_048_576
-AHEAD_MAX_MS: Final = 60_000.0
-"""Sound of the backend that may wait to be played; beyond it the backend is not read."""
+AHEAD_MAX_MS: Final = 240_000.0
+"""Sound of the backend that may wait to be played; beyond it the backend is not read, nor then its word that the user
+interrupts. So it is more than the longest answer of hosted models: 4,096 tokens of 50 ms make 205 s. 11 MiB at 24 kHz.
+"""
 
 
 class Peer(Protocol):
