@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.backends.test_bridge import Sink, greet, server, session_update, types
+from tests.support.bridge_events import Sink, greet, server, session_update, types
 from tests.unit.backends.test_talk import Line, Sound
 from transceiver.backends.bridge import Bridge
 from transceiver.backends.dialect import Dialect

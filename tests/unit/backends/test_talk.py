@@ -15,7 +15,7 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from tests.unit.backends.test_bridge import Sink
+from tests.support.bridge_events import Sink
 from tests.unit.backends.test_link import backend, note, until
 from transceiver.backends.dialect import FORMATS, Dialect
 from transceiver.backends.echo import EchoBackend
