@@ -14,7 +14,9 @@ def read_json(text: str | bytes) -> Any:
     infinite, which a browser could not read again, or nests over NESTING_MAX deep.
     """
     try:
-        value = _DECODER.decode(text if isinstance(text, str) else text.decode("utf-8-sig", "surrogatepass"))
+        value = _DECODER.decode(
+            text if isinstance(text, str) else text.decode("utf-8-sig", "surrogatepass")
+        )
     except RecursionError:
         raise ValueError("nested too deep") from None
     if isinstance(text, str):
