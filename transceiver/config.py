@@ -15,8 +15,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import redis
-
 from relay.wire.address import Endpoint
 from relay.wire.keyring import Keyring, KeyringError, generate_line
 
@@ -191,6 +189,8 @@ def read_peer(
 def read_redis(urls: Iterable[str]) -> tuple[str, ...]:
     """Redis URLs, without the line end that files and secrets have; an error repeats none of it."""
     read = tuple(url.strip() for url in urls)
+    if read:
+        import redis  # only where there is one
     for url in read:
         try:
             if not url.isprintable():

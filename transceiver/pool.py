@@ -26,6 +26,7 @@ import tempfile
 import time
 import traceback
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 
 from relay.wire.address import Endpoint
@@ -35,7 +36,6 @@ from .callid import KEY_BYTES, NOWHERE, derive_key
 from .config import TransceiverConfig
 from .dtls import Identity
 from .errors import BindError, ConfigError
-from .fleet import WatchParts, run_watch
 from .fleetboard import FleetBoard
 from .limits import KeyLimits
 from .log import get_logger
@@ -111,6 +111,9 @@ class Pool:
     def _start(self, run_dir: Path) -> int:
         if self._config.trusted_proxies or self._config.geoip is not None:
             read_tables()
+        if self._config.redis:
+            # redis, only where there is one; now, so that a watch in a place of another needs no disk.
+            import_module(".fleet", __package__)
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         self._life = os.pipe()
         self._parts = PoolParts(
@@ -304,6 +307,8 @@ class Pool:
                 self._close_sockets()
                 signal.set_wakeup_fd(-1)
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+                from .fleet import WatchParts, run_watch
+
                 parts = WatchParts(
                     config.redis, config.cluster_id, config.max_sessions, self._board, self._fleet
                 )

@@ -171,13 +171,22 @@ def test_c_includes_follow_the_layers(path: Path) -> None:
         assert target.relative_to(ROOT / "csrc").parts[0] in allowed, match[0]
 
 
-def test_worker_stays_light() -> None:
-    program = "import sys, relay.worker; print(*sys.modules, sep='\\n')"
+def loaded_with(module: str) -> set[str]:
+    """The top-level modules that its import loads."""
+    program = f"import sys, {module}; print(*sys.modules, sep='\\n')"
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    loaded = {name.partition(".")[0] for name in done.stdout.split()}
-    assert not loaded & HEAVY_MODULES
+    return {name.partition(".")[0] for name in done.stdout.split()}
+
+
+def test_worker_stays_light() -> None:
+    assert not loaded_with("relay.worker") & HEAVY_MODULES
+
+
+def test_a_transceiver_loads_redis_only_where_there_is_one() -> None:
+    """It costs each pool 5 MB and a tenth of a second."""
+    assert "redis" not in loaded_with("transceiver.cli")
 
 
 def test_tracked_text_names_no_machine() -> None:
