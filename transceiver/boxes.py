@@ -1,6 +1,6 @@
 """Requests and responses between hosts, sealed under the auth secret that all of them hold.
 
-    request  seal("ask", {"t": Unix time, "n": nonce, "p": target, "m": method, "u": path, "h": headers}, body)
+    request  seal("ask", {"t": Unix time, "p": target, "m": method, "u": path, "h": headers}, body)
     answer   seal("answer" of that nonce, {"s": status, "h": headers}, body)
     seal     nonce 12 | AES-256-GCM of (length of head 4 | head in JSON | body), under a key from the
              auth secret and a purpose, its direction and the request's nonce as associated data
@@ -59,7 +59,6 @@ class PeerSeal:
         nonce = os.urandom(_NONCE_BYTES)
         head = {
             "t": now_s,
-            "n": nonce.hex(),
             "p": ask.target,
             "m": ask.method,
             "u": ask.path,
