@@ -6,7 +6,6 @@
 3. What only one command needs is imported when that command runs.
 """
 
-import math
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ import click
 from relay.capacity_command import capacity
 from relay.errors import RelayError
 from relay.wire.files import is_world_readable
-from relay.wire.sources import FILE_KEY, SourcedCommand
+from relay.wire.sources import FILE_KEY, Number, SourcedCommand
 
 LIMIT_NAMES = (
     "token-new-flows-per-s",
@@ -30,19 +29,6 @@ LIMIT_NAMES = (
 """As relay.config knows them, which is not imported for a help text."""
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-
-
-class Number(click.FloatRange):
-    """A range of numbers; `nan`, which compares false with both ends, is none."""
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """See click.ParamType.convert."""
-        number = float(super().convert(value, param, ctx))
-        if math.isnan(number):
-            self.fail(f"{value!r} is not a number", param, ctx)
-        return number
 
 
 class OneLineGroup(click.Group):

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from relay.addresses import HostPort
 from relay.delay_line import DelayLine
+from relay.wire.earth import great_circle_km
 
-EARTH_RADIUS_KM = 6_371.0
 MS_PER_KM = 0.0075
 """One way: 200 km a millisecond in glass, and half as far again as the crow flies."""
 
@@ -33,12 +33,9 @@ class Region:
         return f"{self.latitude:g},{self.longitude:g}"
 
     def delay_ms(self, other: "Region") -> float:
-        """One way by the backbone: the great circle (haversine) at MS_PER_KM."""
-        lat1, lat2 = math.radians(self.latitude), math.radians(other.latitude)
-        half_lat = (lat2 - lat1) / 2
-        half_lon = math.radians(other.longitude - self.longitude) / 2
-        chord = math.sin(half_lat) ** 2 + math.cos(lat1) * math.cos(lat2) * math.sin(half_lon) ** 2
-        return 2 * EARTH_RADIUS_KM * math.asin(math.sqrt(chord)) * MS_PER_KM
+        """One way by the backbone: the great circle at MS_PER_KM."""
+        here, there = (self.latitude, self.longitude), (other.latitude, other.longitude)
+        return great_circle_km(*here, *there) * MS_PER_KM
 
 
 ALONE = Region("demo", 0)

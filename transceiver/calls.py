@@ -39,7 +39,7 @@ ICE_PWD_CHARS = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Home:
     """Where this process is."""
 
     owner: Owner
@@ -63,7 +63,7 @@ class Calls:
     def __init__(
         self,
         *,
-        place: Place,
+        home: Home,
         codec: TokenCodec,
         call_ids: CallIds,
         identity: Identity,
@@ -74,7 +74,7 @@ class Calls:
         on_ended: Callable[[Call], None] = lambda call: None,
         recorder: Recorder | None = None,
     ) -> None:
-        self._place = place
+        self._home = home
         self._codec = codec
         self._call_ids = call_ids
         self._identity = identity
@@ -112,7 +112,7 @@ class Calls:
         """
         try:
             local = self._draw_local(request.entry)
-            call_id = self._call_ids.draw(self._place.owner)
+            call_id = self._call_ids.draw(self._home.owner)
             call = Call(self._parts, request, call_id, local)
         except (EngineFullError, BlockingIOError) as error:
             self._board.release(self._row)
@@ -131,7 +131,7 @@ class Calls:
             "call_opened",
             call_id=call_id,
             codec=call.codec.name,
-            cluster=self._place.owner.cluster_id,
+            cluster=self._home.owner.cluster_id,
             ingress=request.entry.ingresses[0].name,
             viewpoint=request.entry.source,
         )
@@ -146,7 +146,7 @@ class Calls:
         call = self._calls.get(call_id)
         if call is not None:
             owned = principal.owns(call.principal)
-            return {**call.stats(), **self._place.about} if owned else None
+            return {**call.stats(), **self._home.about} if owned else None
         ended = self._ended.get(call_id)
         return ended.stats if ended is not None and principal.owns(ended.principal) else None
 
@@ -188,9 +188,9 @@ class Calls:
             call.close(reason)
 
     def _draw_local(self, entry: Entry) -> Local:
-        ufrag = self._codec.seal(self._place.address)
+        ufrag = self._codec.seal(self._home.address)
         while ufrag in self._ufrags:
-            ufrag = self._codec.seal(self._place.address)
+            ufrag = self._codec.seal(self._home.address)
         return Local(
             ice_ufrag=ufrag,
             ice_pwd="".join(secrets.choice(_ICE_CHARS) for _ in range(ICE_PWD_CHARS)),
@@ -211,7 +211,7 @@ class Calls:
         stats = call.stats()
         self._meter.ended(stats)
         self._ended[call.call_id] = Ended(
-            call.principal, {**stats, **self._place.about}, self._clock()
+            call.principal, {**stats, **self._home.about}, self._clock()
         )
         if len(self._ended) > ENDED_MAX:
             self._ended.popitem(last=False)

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import tomllib
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from typing import Any
 import click
 
 from relay.wire.files import is_world_readable, read_small_file
-from relay.wire.sources import FILE_KEY, SourcedCommand
+from relay.wire.sources import FILE_KEY, Number, SourcedCommand
 
 from . import backend_config, config, log, sites
 from .backend_config import KEY_VARIABLE, BackendOptions
@@ -26,30 +25,6 @@ from .errors import ConfigError
 from .geoip import open_geoip
 from .limits import Span
 from .pool import Pool
-
-_REPEATABLE = (
-    "ingress",
-    "cluster_peer",
-    "trusted_proxy",
-    "redis",
-    "allow_relay",
-    "ipv6_prefix",
-    "backend",
-    "backend_header",
-)
-
-
-class Number(click.FloatRange):
-    """A range of numbers; `nan`, which compares false with both ends, is none."""
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """See click.ParamType.convert."""
-        number = float(super().convert(value, param, ctx))
-        if math.isnan(number):
-            self.fail(f"{value!r} is not a number", param, ctx)
-        return number
 
 
 class _Line(click.types.StringParamType):
@@ -85,6 +60,15 @@ def main() -> None:
     """The transceiver: answers WebRTC calls and owns their ICE, DTLS and SRTP."""
 
 
+def _repeatable(command: click.Command) -> list[str]:
+    """The parameters that may be given several times."""
+    return [
+        parameter.name
+        for parameter in command.params
+        if isinstance(parameter, click.Option) and parameter.multiple and parameter.name
+    ]
+
+
 def _load_file(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
     """Makes the TOML file's keys the defaults of the other options."""
     if value is None:
@@ -97,15 +81,16 @@ def _load_file(context: click.Context, _parameter: click.Parameter, value: str |
         raise ConfigError(f"--config: {value}: {error}") from None
     context.meta[FILE_KEY] = value
     known = {parameter.name: parameter for parameter in context.command.params}
+    repeatable = _repeatable(context.command)
     for key, setting in table.items():
         if key not in known or key == "config":
             raise ConfigError(f"--config: {value}: there is no option {key!r}")
         items = setting if isinstance(setting, list) else [setting]
-        if (isinstance(setting, list) and key not in _REPEATABLE) or not all(
+        if (isinstance(setting, list) and key not in repeatable) or not all(
             isinstance(item, str | int | float | bool) for item in items
         ):
             raise ConfigError(f"--config: {value}: {key} has the wrong type")
-        if key in _REPEATABLE:
+        if key in repeatable:
             table[key] = items
     context.default_map = table
 
@@ -113,9 +98,6 @@ def _load_file(context: click.Context, _parameter: click.Parameter, value: str |
 @main.command(
     cls=SourcedCommand,
     context_settings={"auto_envvar_prefix": "TRANSCEIVER"},
-    epilog="Every option can come from a variable, too: --max-sessions from TRANSCEIVER_MAX_SESSIONS. "
-    f"Those that may be repeated (--{', --'.join(_REPEATABLE).replace('_', '-')}) "
-    "split on white space. Flags win over variables, variables over the file.",
 )
 @click.option(
     "--config",
@@ -416,3 +398,10 @@ def serve(
         if path is not None and is_world_readable(path):
             log.get_logger().warning("secret_readable_by_all", option=option, path=path)
     return Pool(checked).run()
+
+
+serve.epilog = (
+    "Every option can come from a variable, too: --max-sessions from TRANSCEIVER_MAX_SESSIONS. "
+    f"Those that may be repeated (--{', --'.join(_repeatable(serve)).replace('_', '-')}) "
+    "split on white space. Flags win over variables, variables over the file."
+)

@@ -15,18 +15,18 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import aiohttp
 from aiohttp import web
 
 from .body import MAX_BODY_BYTES, read_bounded
-from .boxes import BETWEEN_CLUSTERS, Ask, PeerSeal, Taken
-from .errors import RequestError
+from .boxes import BETWEEN_CLUSTERS, Ask, PeerSeal
 from .fleetboard import FleetBoard
 from .log import get_logger
 from .peers import CONNECT_TIMEOUT_S, FORWARD_TIMEOUT_S, read_answer, unreachable
+from .sealed_side import SealedSide
 from .siblings import Reply, Siblings, call_not_found, forwarded_headers
 from .sites import Cluster
 from .steering import SOURCES, Place, Viewpoint, rank
@@ -148,33 +148,16 @@ class Clusters:
         return self._http
 
 
-class ClusterSide:
-    """Takes what other clusters send, and has this process's internal side answer it."""
+def cluster_side(
+    secret: bytes, cluster_id: int, process: int, siblings: Siblings
+) -> Callable[[web.Request], Awaitable[web.Response]]:
+    """The handler of POST CLUSTER_PATH: what other clusters send, answered by this process's internal side."""
+    side = SealedSide(PeerSeal(secret, BETWEEN_CLUSTERS), cluster_id, process, siblings)
 
-    def __init__(self, secret: bytes, cluster_id: int, process: int, siblings: Siblings) -> None:
-        self._seal = PeerSeal(secret, BETWEEN_CLUSTERS)
-        self._cluster_id = cluster_id
-        self._process = process
-        self._siblings = siblings
-        self._taken = Taken()
+    async def answer(request: web.Request) -> web.Response:
+        return await side.answer(await read_bounded(request, CLUSTER_BOX_MAX_BYTES))
 
-    async def answer(self, request: web.Request) -> web.Response:
-        """POST CLUSTER_PATH."""
-        box = await read_bounded(request, CLUSTER_BOX_MAX_BYTES)
-        opened = self._seal.open_ask(box, time.time())
-        if opened is None or opened[0].target != self._cluster_id:
-            raise web.HTTPForbidden
-        ask, asked = opened
-        if not self._taken.take(asked):
-            raise web.HTTPForbidden
-        try:
-            reply = await self._siblings.send(
-                self._process, ask.method, ask.path, ask.headers, ask.body
-            )
-        except RequestError as error:
-            body = json.dumps(error.body()).encode()
-            reply = Reply(error.status, {"Content-Type": "application/json"}, body)
-        return web.Response(body=self._seal.seal_answer(reply, asked))
+    return answer
 
 
 def write_offer(sdp: str, session: Mapping[str, Any]) -> bytes:

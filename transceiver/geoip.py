@@ -46,14 +46,10 @@ def place_of(record: Any) -> Place | None:
     location = record.get("location")
     if isinstance(location, dict):
         latitude, longitude = location.get("latitude"), location.get("longitude")
-        # not-a-number compares false
-        if (
-            isinstance(latitude, int | float)
-            and isinstance(longitude, int | float)
-            and -90 <= latitude <= 90
-            and -180 <= longitude <= 180
-        ):
-            return Place(float(latitude), float(longitude))
+        if isinstance(latitude, int | float) and isinstance(longitude, int | float):
+            place = Place.of(latitude, longitude)
+            if place is not None:
+                return place
     for key in ("country", "registered_country"):
         country = record.get(key)
         if isinstance(country, dict) and isinstance(code := country.get("iso_code"), str):

@@ -13,7 +13,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import socket
 import time
 
@@ -22,10 +21,12 @@ from aiohttp import web
 
 from relay.wire.address import Endpoint
 
-from .boxes import Ask, PeerSeal, Taken
+from .boxes import Ask, PeerSeal
 from .callid import Owner
 from .errors import RequestError
-from .siblings import Reply, Siblings, forwarded_headers
+from .sealed_side import SealedSide
+from .siblings import Siblings, forwarded_headers
+from .sockets import bind_tcp
 
 PEER_PATH = "/peer"
 BOX_MAX_BYTES = 65_536
@@ -93,33 +94,13 @@ async def read_answer(response: aiohttp.ClientResponse) -> bytes:
 def make_peer_app(secret: bytes, process: int, siblings: Siblings) -> web.Application:
     """What other hosts reach of one process: sealed requests for its calls, and nothing else."""
     app = web.Application(client_max_size=BOX_MAX_BYTES)
-    app.router.add_post(PEER_PATH, _PeerSide(PeerSeal(secret), process, siblings).answer)
+    side = SealedSide(PeerSeal(secret), process, process, siblings)
+
+    async def answer(request: web.Request) -> web.Response:
+        return await side.answer(await request.read())
+
+    app.router.add_post(PEER_PATH, answer)
     return app
-
-
-class _PeerSide:
-    def __init__(self, seal: PeerSeal, process: int, siblings: Siblings) -> None:
-        self._seal = seal
-        self._process = process
-        self._siblings = siblings
-        self._taken = Taken()
-
-    async def answer(self, request: web.Request) -> web.Response:
-        """POST /peer."""
-        opened = self._seal.open_ask(await request.read(), time.time())
-        if opened is None:
-            raise web.HTTPForbidden
-        ask, asked = opened
-        if ask.target != self._process or not self._taken.take(asked):
-            raise web.HTTPForbidden
-        try:
-            reply = await self._siblings.send(
-                ask.target, ask.method, ask.path, ask.headers, ask.body
-            )
-        except RequestError as error:
-            body = json.dumps(error.body()).encode()
-            reply = Reply(error.status, {"Content-Type": "application/json"}, body)
-        return web.Response(body=self._seal.seal_answer(reply, asked))
 
 
 def open_peers(at: Endpoint, processes: int) -> list[socket.socket]:
@@ -129,7 +110,9 @@ def open_peers(at: Endpoint, processes: int) -> list[socket.socket]:
         try:
             port = at.port
             for process in range(processes):
-                opened.append(_bind(str(at.ip), port + process if port else 0))
+                opened.append(bind_tcp(Endpoint(at.ip, port + process if port else 0)))
+                # From now on nobody else can have the port.
+                opened[-1].listen(BACKLOG)
                 port = port or opened[0].getsockname()[1]
             return opened
         except (OSError, OverflowError):
@@ -138,21 +121,6 @@ def open_peers(at: Endpoint, processes: int) -> list[socket.socket]:
             if at.port:
                 raise
     raise OSError(errno.EADDRINUSE, "no consecutive ports are free")
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    opened = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        opened.setblocking(False)
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        opened.bind((host, port))
-        # From now on nobody else can have the port.
-        opened.listen(BACKLOG)
-    except (OSError, OverflowError):
-        opened.close()
-        raise
-    return opened
 
 
 def _gone() -> RequestError:

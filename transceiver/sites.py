@@ -114,13 +114,13 @@ def _read_where(
     if len(rest) > (1 if weighted else 0):
         form = "end with @LATITUDE,LONGITUDE[,WEIGHT]" if weighted else "be LATITUDE,LONGITUDE"
         raise ConfigError(f"{option}: {text!r} must {form}")
-    # not-a-number compares false
-    if not (-90 <= latitude <= 90 and -180 <= longitude <= 180):
+    place = Place.of(latitude, longitude)
+    if place is None:
         raise ConfigError(f"{option}: {text!r} has a place that is not on earth")
     weight = rest[0] if rest else 1.0
     if not 0 <= weight <= WEIGHT_MAX:
         raise ConfigError(f"{option}: {text!r} has a weight that is not of 0..{WEIGHT_MAX:.0f}")
-    return Place(latitude, longitude), weight
+    return place, weight
 
 
 def read_cluster(text: str) -> Cluster:

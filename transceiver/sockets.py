@@ -51,12 +51,12 @@ def open_http(at: Endpoint, count: int) -> list[socket.socket]:
     """
     opened: list[socket.socket] = []
     try:
-        opened.append(_bind_http(at, alone=True))
+        opened.append(bind_tcp(at))
         # From now on those of this user may join, and nobody else (socket(7)).
         opened[0].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         bound = Endpoint.of(*opened[0].getsockname()[:2])
         while len(opened) < count:
-            opened.append(_bind_http(bound, alone=False))
+            opened.append(bind_tcp(bound, shared=True))
     except OSError:
         for one in opened:
             one.close()
@@ -64,17 +64,20 @@ def open_http(at: Endpoint, count: int) -> list[socket.socket]:
     return opened
 
 
-def _bind_http(at: Endpoint, *, alone: bool) -> socket.socket:
+def bind_tcp(at: Endpoint, *, shared: bool = False) -> socket.socket:
+    """A TCP socket at one address, non-blocking, not listening yet; `shared` with others that are so.
+    Raises OSError, and OverflowError for a port beyond all.
+    """
     opened = socket.socket(
         socket.AF_INET6 if at.ip.version == 6 else socket.AF_INET, socket.SOCK_STREAM
     )
     try:
         opened.setblocking(False)
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if not alone:
+        if shared:
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         opened.bind((str(at.ip), at.port))
-    except OSError:
+    except (OSError, OverflowError):
         opened.close()
         raise
     return opened

@@ -20,10 +20,11 @@ from typing import Final, Protocol, TypeVar
 
 import airportsdata
 
+from relay.wire.earth import great_circle_km
+
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-EARTH_RADIUS_KM: Final = 6_371.0
 SAME_METRO_KM: Final = 100.0
 """Added to every distance, so that weights also decide between sites of one city."""
 SOURCES: Final = ("coordinates", "colo", "country", "geoip", "default", "unknown")
@@ -39,13 +40,16 @@ class Place:
     latitude: float
     longitude: float
 
+    @classmethod
+    def of(cls, latitude: float, longitude: float) -> Place | None:
+        """That place; None for what is not on earth, not-a-number included."""
+        if -90 <= latitude <= 90 and -180 <= longitude <= 180:
+            return cls(float(latitude), float(longitude))
+        return None
+
     def distance_km(self, other: Place) -> float:
-        """Great-circle distance (haversine)."""
-        lat1, lat2 = math.radians(self.latitude), math.radians(other.latitude)
-        half_lat = (lat2 - lat1) / 2
-        half_lon = math.radians(other.longitude - self.longitude) / 2
-        chord = math.sin(half_lat) ** 2 + math.cos(lat1) * math.cos(lat2) * math.sin(half_lon) ** 2
-        return 2 * EARTH_RADIUS_KM * math.asin(math.sqrt(min(1.0, chord)))
+        """Great-circle distance."""
+        return great_circle_km(self.latitude, self.longitude, other.latitude, other.longitude)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +170,7 @@ def _from_coordinates(headers: Mapping[str, str]) -> Place | None:
         longitude = float(headers["cf-iplongitude"])
     except (KeyError, ValueError):
         return None
-    if not (-90 <= latitude <= 90 and -180 <= longitude <= 180):  # also refuses not-a-number
-        return None
-    return Place(latitude, longitude)
+    return Place.of(latitude, longitude)
 
 
 def _from_colo(headers: Mapping[str, str]) -> Place | None:

@@ -36,8 +36,8 @@ from .backends.loopback import LoopbackBackend
 from .backends.realtime import RealtimeBackend, RealtimeConfig
 from .board import Board, Serving
 from .callid import NOWHERE, CallIds, Owner
-from .calls import Calls, Place
-from .clusters import CLUSTER_PATH, Clusters, ClusterSide
+from .calls import Calls, Home
+from .clusters import CLUSTER_PATH, Clusters, cluster_side
 from .config import TransceiverConfig
 from .dtls import Identity
 from .entry import DIRECT, Steering
@@ -193,7 +193,7 @@ class _Worker:
             "cluster": config.cluster_id,
         }
         calls = Calls(
-            place=Place(owner, address, about),
+            home=Home(owner, address, about),
             codec=TokenCodec(config.keyring, config.ipv6_prefixes),
             call_ids=CallIds(pool.call_id_key),
             identity=pool.identity,
@@ -262,8 +262,10 @@ class _Worker:
             runners.append(peer)
         app = make_public_app(parts)
         if parts.clusters is not None and config.auth_secret is not None:
-            side = ClusterSide(config.auth_secret, config.cluster_id, self._process, parts.siblings)
-            app.router.add_post(CLUSTER_PATH, side.answer)
+            app.router.add_post(
+                CLUSTER_PATH,
+                cluster_side(config.auth_secret, config.cluster_id, self._process, parts.siblings),
+            )
         public = await _runner(app)
         assert public.server is not None
         listener = Listener(self._pool.http, public.server, self._pool.board, self._process, tls)

@@ -1,9 +1,11 @@
-"""A click command whose errors say where a wrong value came from, when it was not the command line.
+"""What both command lines are made of: a command whose errors say where a wrong value came from, when it was
+not the command line, and a range of numbers.
 
 Options also come from variables and a TOML file (design 3.6); an error that names only the flag sends
 the reader looking for something that he never wrote.
 """
 
+import math
 import re
 from typing import Any
 
@@ -14,6 +16,19 @@ FILE_KEY = "relay.wire.sources.file"
 """In `context.meta`: the path of the file whose values are the context's `default_map`."""
 
 _OPTION = re.compile(r"(--[a-z0-9-]+)[: ]")
+
+
+class Number(click.FloatRange):
+    """A range of numbers; `nan`, which compares false with both ends, is none."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """See click.ParamType.convert."""
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return number
 
 
 class SourcedCommand(click.Command):

@@ -26,7 +26,7 @@ from transceiver.backends.base import Backend, Event, FrameSound, Line, Sound
 from transceiver.backends.loopback import LoopbackBackend, LoopbackConversation
 from transceiver.board import Board
 from transceiver.callid import CallIds, Owner
-from transceiver.calls import ENDED_KEPT_S, Calls, Place
+from transceiver.calls import ENDED_KEPT_S, Calls, Home
 from transceiver.dtls import Dtls, Identity, Phase, Sctp
 from transceiver.entry import Entry
 from transceiver.errors import RequestError
@@ -123,7 +123,7 @@ class World:
         self.board = Board(1, board_names())
         address = Endpoint.of("127.0.0.1", 9)
         self.calls = Calls(
-            place=Place(
+            home=Home(
                 Owner(0, 0),
                 TransceiverAddress(0, address.ip, address.port),
                 {},
