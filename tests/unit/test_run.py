@@ -127,3 +127,33 @@ def test_says_at_the_end_what_was_skipped_and_why(tree: Path, path: str, tmp_pat
         "2 tests of netns: no network namespaces: needs root",
         "1 test of netns: this machine is too busy",
     ]
+
+
+PARTS = """#!/bin/sh
+mkdir -p build
+if [ "$1" = test ]; then
+    echo "3 tests of netns: network namespaces need root" >>"$SKIPPED_TO"
+    for part in pytest pytest-alone; do
+        echo '<testsuites><testsuite tests="9" failures="0" errors="0" skipped="3"/></testsuites>' >build/$part.xml
+    done
+fi
+"""
+
+
+def test_the_proof_ends_with_what_was_not_proven_here(root: Path, tmp_path: Path) -> None:
+    """It stands right above the count, and is no failure."""
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(root / ".ci/run", tmp_path / ".ci/run")
+    (tmp_path / "run").write_text(PARTS)
+    (tmp_path / "run").chmod(0o755)
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/bin/python").symlink_to(sys.executable)
+    for _ in range(2):  # nothing is left of an earlier run
+        done = subprocess.run([".ci/run"], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines() == [
+            "",
+            "NOT PROVEN on this machine:",
+            "  3 tests of netns: network namespaces need root",
+            "15 passed, 0 failed, 6 skipped",
+        ]
