@@ -320,8 +320,10 @@ TEST(an_hour_of_clock_drift_adds_no_delay) {
         uint8_t packet[12 + 160];
         memset(packet, 0x55, sizeof packet);
         uint64_t next_send_ns = c->now_ns;
-        int64_t worst_ns = 0, least_ns = INT64_MAX;
-        for (int i = 0; i < 60 * 60 * 50; i++) {
+        int64_t worst_ns = 0, least_ns = INT64_MAX, first_ns = 0, last_ns = 0;
+        /* ten minutes of it, over which the delay rises or falls by a block three times */
+        const int hour = 60 * 60 * 50, part = hour / 6, settled = 500;
+        for (int i = 0; i < hour; i++) {
             while (next_send_ns <= c->now_ns) {
                 struct vr_rtp rtp = {.ssrc = 7,
                                      .sequence = c->sequence++,
@@ -336,11 +338,16 @@ TEST(an_hour_of_clock_drift_adds_no_delay) {
             c->now_ns += 20 * MS; /* the delay that the next block has */
             int64_t delay =
                 vr_jitter_delay_ns(&c->r.jitter, c->now_ns, (uint32_t)c->r.fifo_samples / 3);
-            if (i > 500 && delay > worst_ns)
+            if (i > settled && delay > worst_ns)
                 worst_ns = delay;
-            if (i > 500 && delay < least_ns)
+            if (i > settled && delay < least_ns)
                 least_ns = delay;
+            if (i >= settled && i < settled + part)
+                first_ns += delay / part;
+            if (i >= hour - part)
+                last_ns += delay / part;
         }
+        CHECK(last_ns - first_ns <= 2 * (int64_t)MS);
         CHECK(worst_ns <= 60 * (int64_t)MS && worst_ns - least_ns <= 40 * (int64_t)MS);
         CHECK_EQ(c->r.jitter.counts.lost_frames, 0);
         CHECK_EQ(c->r.jitter.counts.stale, 0);
