@@ -1,9 +1,10 @@
-// A Pion client: one call to a calls URL, a tone of silence up, counting what comes back.
+// A Pion client: one call to a calls URL, Opus up, keeping what comes back.
 //
-//	pion CALLS_URL SECONDS
+//	pion CALLS_URL SECONDS < PACKETS
 //
-// It prints one JSON object: what it connected with, how many packets it sent and got, the events of its
-// data channel.
+// PACKETS is a JSON list of Opus packets of 20 ms in base64: what it says first; then it is silent. It prints one
+// JSON object: what it connected with, how many packets it sent, the payloads that it got, the events of
+// its data channel.
 package main
 
 import (
@@ -14,6 +15,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,7 +29,7 @@ var silence = []byte{0xf8, 0xff, 0xfe}
 type result struct {
 	State    string   `json:"state"`
 	Sent     int64    `json:"sent"`
-	Received int64    `json:"received"`
+	Received [][]byte `json:"received"`
 	Reports  int64    `json:"reports"`
 	Codec    string   `json:"codec"`
 	Events   []string `json:"events"`
@@ -43,6 +45,8 @@ func check(err error) {
 func main() {
 	seconds, err := strconv.Atoi(os.Args[2])
 	check(err)
+	var packets [][]byte
+	check(json.NewDecoder(os.Stdin).Decode(&packets))
 	engine := webrtc.SettingEngine{}
 	engine.SetIncludeLoopbackCandidate(true)
 	api := webrtc.NewAPI(webrtc.WithSettingEngine(engine))
@@ -53,7 +57,9 @@ func main() {
 	check(err)
 	sender, err := connection.AddTrack(track)
 	check(err)
-	var received, reports int64
+	var reports int64
+	var lock sync.Mutex
+	received := [][]byte{}
 	codec := make(chan string, 1)
 	go func() {
 		for {
@@ -66,10 +72,13 @@ func main() {
 	connection.OnTrack(func(remote *webrtc.TrackRemote, _ *webrtc.RTPReceiver) {
 		codec <- remote.Codec().MimeType
 		for {
-			if _, _, err := remote.ReadRTP(); err != nil {
+			packet, _, err := remote.ReadRTP()
+			if err != nil {
 				return
 			}
-			atomic.AddInt64(&received, 1)
+			lock.Lock()
+			received = append(received, packet.Payload)
+			lock.Unlock()
 		}
 	})
 	events := make(chan string, 100)
@@ -114,11 +123,17 @@ func main() {
 	ticker := time.NewTicker(20 * time.Millisecond)
 	for end := time.Now().Add(time.Duration(seconds) * time.Second); time.Now().Before(end); {
 		<-ticker.C
-		check(track.WriteSample(media.Sample{Data: silence, Duration: 20 * time.Millisecond}))
+		said := silence
+		if sent < int64(len(packets)) {
+			said = packets[sent]
+		}
+		check(track.WriteSample(media.Sample{Data: said, Duration: 20 * time.Millisecond}))
 		sent++
 	}
+	lock.Lock()
 	found := result{State: connection.ConnectionState().String(), Sent: sent,
-		Received: atomic.LoadInt64(&received), Reports: atomic.LoadInt64(&reports), Events: []string{}}
+		Received: received, Reports: atomic.LoadInt64(&reports), Events: []string{}}
+	lock.Unlock()
 	select {
 	case found.Codec = <-codec:
 	default:
