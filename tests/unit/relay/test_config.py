@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from relay import config
-from relay.cli import LIMIT_NAMES
 from relay.errors import ConfigError
+from relay.serve_command import LIMIT_NAMES
 from relay.wire.keyring import generate_line
 
 LIMITS = {"token_new_flows_per_s": 20, "source_unanswered": 64}
