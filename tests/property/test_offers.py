@@ -113,10 +113,17 @@ def test_any_text(text: str) -> None:
 )  # fmt: skip
 def test_time_is_linear_in_the_size(unit: str) -> None:
     text = (CHROMIUM + unit * (MAX_OFFER_BYTES // len(unit)))[:MAX_OFFER_BYTES]
-    taken_s = []
+    started_s = time.perf_counter()
     for _ in range(5):
-        started_s = time.perf_counter()
         check(text)
-        taken_s.append(time.perf_counter() - started_s)
-    assert sum(taken_s) / 5 < 0.2
-    assert min(taken_s) < 0.05, "read twice, answered twice"
+    assert (time.perf_counter() - started_s) / 5 < 0.2
+    assert min(seconds_to_answer(text) for _ in range(5)) < 0.05
+
+
+def seconds_to_answer(text: str) -> float:
+    """Or to refuse."""
+    started_s = time.perf_counter()
+    offer = read(text)
+    if isinstance(offer, Offer):
+        write_answer(offer, LOCAL)
+    return time.perf_counter() - started_s
