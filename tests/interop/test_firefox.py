@@ -30,6 +30,14 @@ from tests.support.browser import BrowserMissingError, firefox_path
 from tests.support.netns import Namespace, missing_for_namespaces
 from tests.support.process import Processes
 
+CHOOSE_ECHO = """(() => {
+  const backend = document.getElementById("backend");
+  backend.value = "echo";
+  backend.dispatchEvent(new Event("input", {bubbles: true}));
+  backend.dispatchEvent(new Event("change", {bubbles: true}));
+  return true;
+})()"""
+
 pytestmark = [pytest.mark.browser, pytest.mark.netns, pytest.mark.alone]
 
 
@@ -99,6 +107,26 @@ async def test_talks_through_the_relay(
     sound.check()
     check_shown(shown, demo)
     check_relay(before, during)
+
+
+async def test_the_echo_that_decodes_and_encodes_is_understood(
+    open_firefox: OpenFirefox, demo: Demo
+) -> None:
+    """Firefox's own Opus is heard to be speech, and what the echo says is heard by Firefox."""
+    async with open_firefox() as tab:
+        await tab.goto(demo.url)
+        await tab.wait_for("document.querySelector('#backend option[value=echo]') !== null")
+        await tab.evaluate(CHOOSE_ECHO)
+        await tab.click("#tone")  # a melody that pauses, and goes on while the echo answers
+        await tab.wait_for(CONNECTED)
+        await tab.wait_for("document.querySelector('.turn.you') !== null")
+        await tab.wait_for("voiceRelay.levels.backDb > -40")
+        await tab.wait_for("document.querySelector('.turn.model') !== null")
+        reading = await tab.evaluate(READING)
+        assert reading["received"] > 0
+        assert reading["energy"] > 0
+        await tab.click("#talk")
+        await tab.wait_for("document.body.dataset.state === 'ended'")
 
 
 async def test_a_refused_microphone_is_said_and_the_tone_still_talks(
