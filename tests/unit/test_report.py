@@ -62,6 +62,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """pytest without what only the project's own tests need."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p pytest_benchmark.plugin -p pytest_timeout")
+    # Benchmarks refuse to run in a worker of pytest-xdist, which this test may be in.
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
 
 
 @pytest.mark.usefixtures("quick")
