@@ -12,6 +12,7 @@ import json
 import os
 from collections import Counter
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -141,11 +142,12 @@ def test_decode_encode_and_pcm_to_python(
     ):
         before_kib = with_first_sessions_kib(load, server)
         load.place(sessions_that_take(BUSY, load) - load.sessions)
+        codecs_ms = [load.codecs_ms_per_session_s(complexity)]
         load.talk(WARM_UP_S)
         talked = benchmark.pedantic(load.talk, (SECONDS,), rounds=1)
         memory_kib = (resident_kib(server.pid) - before_kib) / (load.sessions - FIRST_SESSIONS)
+        codecs_ms.append(load.codecs_ms_per_session_s(complexity))
         load.talk(CALL_S - SECONDS)
-        codecs_ms = load.codecs_ms_per_session_s(complexity)
         server.end()
     calls = read_numbers(server.numbers)
     calls = [call for call in calls if "unsettled" in call]
@@ -153,8 +155,8 @@ def test_decode_encode_and_pcm_to_python(
         benchmark,
         talked,
         busy=round(talked.sessions / talked.sessions_per_core, 2),
-        of_what_the_codecs_allow=round(codecs_ms / talked.cpu_ms_per_session_s, 3),
-        codecs_ms=round(codecs_ms, 3),
+        of_what_the_codecs_allow=round(fmean(codecs_ms) / talked.cpu_ms_per_session_s, 3),
+        codecs_ms=[round(one, 3) for one in codecs_ms],
         memory_kib_per_session=round(memory_kib),
         **sound_ages(calls),
         jitter_target_ms=round(sum(call["target_ms"] for call in calls) / len(calls), 1),
