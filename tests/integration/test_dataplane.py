@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -39,6 +38,7 @@ from relay.wire.keyring import Keyring
 from relay.wire.spp import FlowKey, unwrap, wrap
 from relay.wire.stun import USERNAME, Message, encode, success
 from relay.wire.token import TokenCodec, TransceiverAddress
+from tests.support.generated import calls_without_gil
 
 SECRET = bytes(range(32))
 PASSWORD = b"0123456789abcdef01234567"
@@ -266,21 +266,8 @@ def test_a_packet_touches_no_python_object(rig: Rig) -> None:
 
 def test_the_generated_loop_calls_nothing_but_c(root: Path, tmp_path: Path) -> None:
     """Between giving up the GIL and taking it again there is one statement: the call of vr_loop_run."""
-    generated = tmp_path / "_dataplane.c"
-    command = [sys.executable, "-m", "cython", "-3", "relay/_dataplane.pyx", "-o", str(generated)]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
-    if "No module named" in done.stderr:
-        pytest.skip("Cython is not installed")
-    assert done.returncode == 0, done.stderr
-    code = re.sub(r"/\*.*?\*/", "", generated.read_text(), flags=re.DOTALL)
-    regions = re.findall(
-        r"(?:Py_UNBLOCK_THREADS|PyEval_SaveThread\(\));(.*?)(?:Py_BLOCK_THREADS|PyEval_RestoreThread)",
-        code,
-        flags=re.DOTALL,
-    )
-    (region,) = (region for region in regions if "vr_loop_run" in region)
-    calls = re.findall(r"\b(\w+)\s*\(", region)
-    assert [call for call in calls if not call.startswith("__Pyx_FastGIL_")] == ["vr_loop_run"]
+    calls = calls_without_gil(root, "relay/_dataplane.pyx", "vr_loop_run", tmp_path)
+    assert calls == ["vr_loop_run"]
 
 
 def test_shared_memory_cannot_be_resized(rig: Rig) -> None:

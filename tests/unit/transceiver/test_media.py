@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import re
 import socket
 import struct
-import subprocess
 import sys
 import threading
 import time
@@ -18,6 +16,7 @@ import pytest
 
 from relay.wire import stun
 from relay.wire.spp import HEADER_BYTES as SPP_BYTES
+from tests.support.generated import calls_without_gil
 from tests.support.media_bench import KEY_BYTES, PWD, RATE, Bench, Handler, loudness, tone, until
 from transceiver.media import EngineFullError, MediaConfig, MediaEngine
 from transceiver.sockets import open_media
@@ -180,29 +179,8 @@ async def test_a_packet_touches_no_python_object() -> None:
 
 def test_the_generated_thread_calls_nothing_but_c(root: Path, tmp_path: Path) -> None:
     """Between giving up the GIL and taking it again there is one statement: the call of vr_engine_run."""
-    generated = tmp_path / "_engine.c"
-    command = [
-        sys.executable,
-        "-m",
-        "cython",
-        "-3",
-        "transceiver/_engine.pyx",
-        "-o",
-        str(generated),
-    ]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    if "No module named" in done.stderr:
-        pytest.skip("Cython is not installed")
-    assert done.returncode == 0, done.stderr
-    code = re.sub(r"/\*.*?\*/", "", generated.read_text(), flags=re.DOTALL)
-    regions = re.findall(
-        r"(?:Py_UNBLOCK_THREADS|PyEval_SaveThread\(\));(.*?)(?:Py_BLOCK_THREADS|PyEval_RestoreThread)",
-        code,
-        flags=re.DOTALL,
-    )
-    (region,) = (region for region in regions if "vr_engine_run" in region)
-    calls = re.findall(r"\b(\w+)\s*\(", region)
-    assert [call for call in calls if not call.startswith("__Pyx_FastGIL_")] == ["vr_engine_run"]
+    calls = calls_without_gil(root, "transceiver/_engine.pyx", "vr_engine_run", tmp_path)
+    assert calls == ["vr_engine_run"]
 
 
 @pytest.mark.parametrize("wake_ms", [20, 100])
