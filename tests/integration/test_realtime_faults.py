@@ -241,7 +241,7 @@ async def test_f11_clients_that_are_killed_are_given_up_and_so_are_their_backend
         await model.connections[2].say(tone(3_000))
         await spoken_to.first_loud.wait()
         for call in (idle, speaking, spoken_to):
-            while (await stats(http, call))["packets_in"] == 0:
+            while (await stats(http, call))["packets_in"] == 0:  # noqa: ASYNC110
                 await asyncio.sleep(FRAME_S)
         began_s = time.monotonic()
         for call in (idle, speaking, spoken_to):
