@@ -3,8 +3,8 @@
  * 1. One thread runs vr_engine_run without the GIL and owns the socket, the ICE agent and all sessions.
  *    STUN is answered here; SRTP is handled in place; DTLS goes to Python as an event.
  * 2. Python is the *controller*: one thread at a time calls the functions marked so. Commands and events
- *    cross two bounded queues; what does not fit is refused or dropped, and counted. Closing needs no room,
- *    and that it is done is told as soon as there is some.
+ *    cross two bounded queues; what does not fit is refused or dropped, and counted. Closing needs no room;
+ *    that it is done, and that consent has ended, is told as soon as there is some.
  * 3. The clock: 20 slots of 1 ms, each session in the emptiest when it opens (wheel.h). A session's tick then
  *    moves, a millisecond a round, to where its client's sound is due, and no farther than the slots
  *    stay level. Deadlines are absolute; a late thread catches up by at most VR_ENGINE_CATCH_UP_MS, then

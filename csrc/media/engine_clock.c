@@ -30,8 +30,10 @@ int vr_engine_tick(struct vr_engine *e, uint32_t session, uint64_t deadline_ns, 
     vr_engine_publish_path(e, session, path);
     if (++seat->ticks % EXPIRE_EVERY_TICKS == 0) {
         vr_ice_expire(e->ice, session, now_ns);
-        if (!seat->expired && !vr_ice_has_consent(e->ice, session, now_ns))
-            seat->expired = vr_engine_emit(e, VR_ENGINE_EXPIRED, session, now_ns, NULL, NULL, 0);
+        if (!seat->expired && !vr_ice_has_consent(e->ice, session, now_ns)) {
+            seat->expired = true;
+            vr_engine_tell_end(e, VR_ENGINE_EXPIRED, session, now_ns);
+        }
         path = vr_ice_media_path(e->ice, session, now_ns);
     }
     if (seat->media == NULL)

@@ -50,9 +50,7 @@ static void do_close(struct vr_engine *e, uint32_t session, uint64_t now_ns) {
     seat->open = false;
     vr_engine_clear_path(e, session, now_ns); /* who opens it next sees nothing of this call */
     e->counts.sessions--;
-    seat->untold = true;
-    e->untold++;
-    vr_engine_tell_closed(e, now_ns);
+    vr_engine_tell_end(e, VR_ENGINE_CLOSED, session, now_ns);
 }
 
 static void do_open(struct vr_engine *e, struct command *c, uint64_t now_ns) {
@@ -70,7 +68,7 @@ static void do_open(struct vr_engine *e, struct command *c, uint64_t now_ns) {
     if (vr_ice_open(e->ice, c->session, ufrag, pwd, pwd + c->open.pwd_bytes, now_ns) != 0 ||
         !vr_wheel_join(&e->wheel, c->session, now_ns / VR_MS_NS)) {
         seat->expired = true;
-        vr_engine_emit(e, VR_ENGINE_EXPIRED, c->session, now_ns, NULL, NULL, 0);
+        vr_engine_tell_end(e, VR_ENGINE_EXPIRED, c->session, now_ns);
     }
 }
 
@@ -144,7 +142,7 @@ void vr_engine_serve_commands(struct vr_engine *e, uint64_t now_ns) {
     }
     if (closings)
         serve_closings(e, now_ns);
-    vr_engine_tell_closed(e, now_ns);
+    vr_engine_tell_ends(e, now_ns);
     vr_socket_flush(e->socket);
 }
 

@@ -52,13 +52,23 @@ void vr_engine_notify(struct vr_engine *e, uint64_t now_ns) {
     vr_engine_poke(e->notify_fd);
 }
 
-void vr_engine_tell_closed(struct vr_engine *e, uint64_t now_ns) {
+void vr_engine_tell_end(struct vr_engine *e, enum vr_engine_event_kind kind, uint32_t session,
+                        uint64_t now_ns) {
+    struct vr_seat *seat = &e->seats[session];
+    if (seat->untold == 0)
+        e->untold++;
+    seat->untold = kind;
+    vr_engine_tell_ends(e, now_ns);
+}
+
+void vr_engine_tell_ends(struct vr_engine *e, uint64_t now_ns) {
     for (uint32_t i = 0; e->untold != 0 && i < e->config.max_sessions; i++) {
-        if (!e->seats[i].untold)
+        enum vr_engine_event_kind kind = e->seats[i].untold;
+        if (kind == 0)
             continue;
-        if (!vr_engine_emit(e, VR_ENGINE_CLOSED, i, now_ns, NULL, NULL, 0))
+        if (!vr_engine_emit(e, kind, i, now_ns, NULL, NULL, 0))
             return;
-        e->seats[i].untold = false;
+        e->seats[i].untold = 0;
         e->untold--;
     }
 }

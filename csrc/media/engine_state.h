@@ -18,7 +18,7 @@ struct vr_seat {
     struct vr_session *media;
     bool open;
     bool expired;
-    bool untold; /* closed, and no room to say so yet */
+    uint32_t untold; /* EXPIRED or CLOSED, which there was no room to say yet; 0: none */
     uint32_t ticks;
     _Atomic bool closing; /* the controller is done with it */
     _Atomic bool told;    /* READABLE is out and not rearmed */
@@ -64,8 +64,11 @@ void vr_engine_poke(int event_fd); /* makes it readable */
 bool vr_engine_emit(struct vr_engine *e, enum vr_engine_event_kind kind, uint32_t session,
                     uint64_t now_ns, const struct vr_event_origin *origin, const uint8_t *payload,
                     size_t payload_bytes);
-void vr_engine_tell_closed(struct vr_engine *e, uint64_t now_ns); /* what is untold */
-void vr_engine_notify(struct vr_engine *e, uint64_t now_ns);      /* wakes Python when it is time */
+/* Says of an end when there is room; CLOSED takes the place of an EXPIRED that is untold. */
+void vr_engine_tell_end(struct vr_engine *e, enum vr_engine_event_kind kind, uint32_t session,
+                        uint64_t now_ns);
+void vr_engine_tell_ends(struct vr_engine *e, uint64_t now_ns); /* those that are untold */
+void vr_engine_notify(struct vr_engine *e, uint64_t now_ns);    /* wakes Python when it is time */
 void vr_engine_publish_path(struct vr_engine *e, uint32_t session, const struct vr_ice_path *path);
 void vr_engine_clear_path(struct vr_engine *e, uint32_t session,
                           uint64_t now_ns); /* as before a check */

@@ -427,6 +427,94 @@ TEST(an_event_without_room_is_counted_unless_it_is_told_again) {
     close(fd);
 }
 
+/* Takes all events that wait, and returns how many of them are of `kind` and `session`. */
+static unsigned take_events(struct vr_engine *e, uint32_t kind, uint32_t session) {
+    const struct vr_engine_event *event;
+    unsigned found = 0;
+    for (; (event = vr_engine_peek(e)) != NULL; vr_engine_pop(e))
+        found += event->kind == kind && event->session == session;
+    return found;
+}
+
+static void fill_events(struct vr_engine *e) { /* with ends of another session */
+    while (vr_engine_emit(e, VR_ENGINE_CLOSED, 1, 0, NULL, NULL, 0))
+        ;
+}
+
+/* Fetches what fills the queue of events; then the end that had no room is told, and told once. */
+static void check_told(struct vr_engine *e, enum vr_engine_event_kind kind, uint64_t now_ns) {
+    CHECK_EQ(take_events(e, kind, 0), 0);
+    CHECK(vr_engine_has_commands(e));
+    vr_engine_serve_commands(e, now_ns);
+    CHECK_EQ(take_events(e, kind, 0), 1);
+    CHECK(!vr_engine_has_commands(e));
+}
+
+/* Twice in the same place, so that nothing of the call before keeps an end from being told. */
+TEST(the_end_of_a_session_that_could_not_begin_is_told_when_there_is_room) {
+    int fd;
+    struct bench b = {.engine = still_engine(&fd)};
+    struct vr_engine *e = b.engine;
+    open_session(&b, 1, VR_SESSION_ECHO);
+    for (int round = 0; round < 2; round++) {
+        uint64_t now_ns = vr_engine_now_ns();
+        CHECK_EQ(vr_engine_open(e, 0, "ufrag1", "password-of-a-session", "cli", NULL), 0);
+        fill_events(e);
+        vr_engine_serve_commands(e, now_ns);
+        check_told(e, VR_ENGINE_EXPIRED, now_ns);
+        vr_engine_close(e, 0);
+        fill_events(e);
+        vr_engine_serve_commands(e, now_ns);
+        check_told(e, VR_ENGINE_CLOSED, now_ns);
+    }
+    vr_engine_free(e);
+    close(fd);
+}
+
+TEST(the_end_by_consent_is_told_when_there_is_room) {
+    int fd;
+    struct bench b = {.engine = still_engine(&fd)};
+    struct vr_engine *e = b.engine;
+    for (int round = 0; round < 2; round++) {
+        uint64_t now_ns = vr_engine_now_ns() + 31000 * VR_MS_NS;
+        open_session(&b, 0, VR_SESSION_ECHO);
+        vr_engine_serve_commands(e, vr_engine_now_ns());
+        fill_events(e);
+        for (int ticks = 0; ticks < 100; ticks++)
+            vr_engine_tick(e, 0, now_ns, now_ns);
+        check_told(e, VR_ENGINE_EXPIRED, now_ns);
+        for (int ticks = 0; ticks < 100; ticks++)
+            vr_engine_tick(e, 0, now_ns, now_ns);
+        CHECK_EQ(take_events(e, VR_ENGINE_EXPIRED, 0), 0);
+        vr_engine_close(e, 0);
+        vr_engine_serve_commands(e, now_ns);
+        CHECK_EQ(take_events(e, VR_ENGINE_CLOSED, 0), 1);
+    }
+    vr_engine_free(e);
+    close(fd);
+}
+
+/* Who is done with a session hears that its place is free, and no end of it that was untold before. */
+TEST(an_end_by_consent_is_not_told_of_a_session_that_was_closed) {
+    int fd;
+    struct bench b = {.engine = still_engine(&fd)};
+    struct vr_engine *e = b.engine;
+    uint64_t now_ns = vr_engine_now_ns();
+    open_session(&b, 1, VR_SESSION_ECHO);
+    CHECK_EQ(vr_engine_open(e, 0, "ufrag1", "password-of-a-session", "cli", NULL), 0);
+    fill_events(e);
+    vr_engine_serve_commands(e, now_ns);
+    vr_engine_close(e, 0);
+    vr_engine_serve_commands(e, now_ns);
+    take_events(e, VR_ENGINE_CLOSED, 0);
+    vr_engine_serve_commands(e, now_ns);
+    CHECK_EQ(vr_engine_peek(e)->kind, VR_ENGINE_CLOSED);
+    CHECK_EQ(take_events(e, VR_ENGINE_CLOSED, 0), 1);
+    CHECK(!vr_engine_has_commands(e));
+    vr_engine_free(e);
+    close(fd);
+}
+
 /* Who opens a place reads nothing of the call before, nor half of it. */
 TEST(a_place_that_is_given_back_has_no_path) {
     static const struct vr_flow_key none;
