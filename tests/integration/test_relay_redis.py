@@ -47,26 +47,16 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-def server(processes: Processes, tmp_path: Path) -> RedisServer:
-    return RedisServer(processes, tmp_path)
-
-
-@pytest.fixture
-def hosts(processes: Processes, tmp_path: Path, server: RedisServer) -> Hosts:
-    return Hosts(processes, tmp_path, server.url)
-
-
 # --- what it is for -------------------------------------------------------------------------------
 
 
 def test_e10_the_first_packet_after_a_move_passes(
-    hosts: Hosts, server: RedisServer, client: Client, transceiver: Transceiver
+    hosts: Hosts, redis_server: RedisServer, client: Client, transceiver: Transceiver
 ) -> None:
     ufrag = transceiver.ufrag(hosts.first.keyring)
     key = client.establish(ufrag, hosts.first.public[0], transceiver)
-    assert wait_written(server, key) == b"1 " + ufrag.encode()
-    with server.client() as redis:
+    assert wait_written(redis_server, key) == b"1 " + ufrag.encode()
+    with redis_server.client() as redis:
         assert 0 < redis.ttl(redis_key(key)) <= 45
         assert redis.dbsize() == 1
     before = hosts.second.counters()
@@ -81,12 +71,12 @@ def test_e10_the_first_packet_after_a_move_passes(
 
 
 def test_what_arrives_while_the_answer_is_awaited_passes_too(
-    hosts: Hosts, server: RedisServer, client: Client, transceiver: Transceiver
+    hosts: Hosts, redis_server: RedisServer, client: Client, transceiver: Transceiver
 ) -> None:
     key = client.establish(
         transceiver.ufrag(hosts.first.keyring), hosts.first.public[0], transceiver
     )
-    wait_written(server, key)
+    wait_written(redis_server, key)
     packets = [RTP + bytes([number]) for number in range(4)]
 
     def are_heard() -> bool:
@@ -99,13 +89,13 @@ def test_what_arrives_while_the_answer_is_awaited_passes_too(
 
 
 def test_both_owners_are_written_and_recovered(
-    hosts: Hosts, server: RedisServer, client: Client, transceiver: Transceiver
+    hosts: Hosts, redis_server: RedisServer, client: Client, transceiver: Transceiver
 ) -> None:
     public = hosts.first.public[0]
     key = client.establish(transceiver.ufrag(hosts.first.keyring), public, transceiver)
     with Transceiver() as other:
         client.establish(other.ufrag(hosts.first.keyring), public, other)
-        wait_written(server, key, tokens=2)
+        wait_written(redis_server, key, tokens=2)
         check_moved(hosts.second, key, client, transceiver)
         assert other.receive()[:2] == (key, RTP)
 
@@ -113,27 +103,27 @@ def test_both_owners_are_written_and_recovered(
 def test_e04_a_restarted_host_knows_its_flows_by_the_first_packet(
     processes: Processes,
     tmp_path: Path,
-    server: RedisServer,
+    redis_server: RedisServer,
     client: Client,
     transceiver: Transceiver,
 ) -> None:
-    settings = {"env": {"RELAY_REDIS": server.url}, "workers": 1}
+    settings = {"env": {"RELAY_REDIS": redis_server.url}, "workers": 1}
     relay = Relay(processes, tmp_path, **settings)  # type: ignore[arg-type]
     public = relay.public[0]
     key = client.establish(transceiver.ufrag(relay.keyring), public, transceiver)
-    wait_written(server, key)
+    wait_written(redis_server, key)
     relay.process.kill()
     again = Relay(processes, tmp_path, listen=(f"{public[0]}:{public[1]}",), **settings)  # type: ignore[arg-type]
     check_moved(again, key, client, transceiver)
 
 
 def test_a_recovered_flow_ends_unless_a_success_confirms_it(
-    hosts: Hosts, server: RedisServer, client: Client, transceiver: Transceiver
+    hosts: Hosts, redis_server: RedisServer, client: Client, transceiver: Transceiver
 ) -> None:
     key = client.establish(
         transceiver.ufrag(hosts.first.keyring), hosts.first.public[0], transceiver
     )
-    wait_written(server, key)
+    wait_written(redis_server, key)
     check_moved(hosts.second, key, client, transceiver)
     assert hosts.second.metrics()['relay_flows{state="half_open"}'] == 1
     wait_until(lambda: hosts.second.metrics()['relay_flows{state="half_open"}'] == 0, "its end", 20)
@@ -141,12 +131,12 @@ def test_a_recovered_flow_ends_unless_a_success_confirms_it(
 
 @pytest.mark.slow
 def test_a_wiped_redis_is_filled_again_while_calls_go_on(
-    hosts: Hosts, server: RedisServer, client: Client, transceiver: Transceiver
+    hosts: Hosts, redis_server: RedisServer, client: Client, transceiver: Transceiver
 ) -> None:
     ufrag = transceiver.ufrag(hosts.first.keyring)
     key = client.establish(ufrag, hosts.first.public[0], transceiver)
-    wait_written(server, key)
-    with server.client() as redis:
+    wait_written(redis_server, key)
+    with redis_server.client() as redis:
         redis.flushall()
         deadline = time.monotonic() + 20
         while not redis.exists(redis_key(key)):
@@ -177,7 +167,7 @@ def test_tokenless_stun_asks_nobody(hosts: Hosts, client: Client) -> None:
 
 
 def test_a_poisoned_cache_routes_nowhere(
-    hosts: Hosts, server: RedisServer, client: Client, transceiver: Transceiver
+    hosts: Hosts, redis_server: RedisServer, client: Client, transceiver: Transceiver
 ) -> None:
     relay = hosts.second
     good = transceiver.ufrag(relay.keyring)
@@ -196,7 +186,7 @@ def test_a_poisoned_cache_routes_nowhere(
         b"1 " + outside.encode(),
         b"1 " + far.encode(),
     ]
-    with server.client() as redis:
+    with redis_server.client() as redis:
         for value in poison:
             with Client() as victim:
                 key = FlowKey(victim.address, ADVERTISED)
@@ -231,23 +221,23 @@ def test_a_flood_of_unknown_clients_leaves_a_call_alone(
 
 
 def test_a_new_control_process_goes_on_with_the_cache(
-    hosts: Hosts, server: RedisServer, client: Client, transceiver: Transceiver
+    hosts: Hosts, redis_server: RedisServer, client: Client, transceiver: Transceiver
 ) -> None:
     relay = hosts.first
     os.kill(relay.process.events("control_started")[0]["pid"], signal.SIGKILL)
     key = client.establish(transceiver.ufrag(relay.keyring), relay.public[0], transceiver)
-    wait_written(server, key)  # it lay on the desk meanwhile
+    wait_written(redis_server, key)  # it lay on the desk meanwhile
 
 
 def test_a_successor_goes_on_with_the_cache(
     processes: Processes,
     tmp_path: Path,
     hosts: Hosts,
-    server: RedisServer,
+    redis_server: RedisServer,
     transceiver: Transceiver,
 ) -> None:
-    settings = {"listen": (PROXY,), "workers": 1, "env": {"RELAY_REDIS": server.url}}
+    settings = {"listen": (PROXY,), "workers": 1, "env": {"RELAY_REDIS": redis_server.url}}
     successor = Relay(processes, tmp_path / "b", "--takeover", **settings)  # type: ignore[arg-type]
     assert hosts.second.process.wait() == 0
     hosts.second = successor
-    check_back(hosts, server, transceiver)
+    check_back(hosts, redis_server, transceiver)

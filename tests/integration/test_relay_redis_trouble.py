@@ -39,16 +39,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-def server(processes: Processes, tmp_path: Path) -> RedisServer:
-    return RedisServer(processes, tmp_path)
-
-
-@pytest.fixture
-def hosts(processes: Processes, tmp_path: Path, server: RedisServer) -> Hosts:
-    return Hosts(processes, tmp_path, server.url)
-
-
 def check_untouched(relay: Relay, client: Client, transceiver: Transceiver) -> None:
     """Set-up, forwarding, health and readiness know nothing of Redis."""
     client.establish(transceiver.ufrag(relay.keyring), relay.public[0], transceiver)
@@ -69,33 +59,33 @@ def wait_degraded(relay: Relay, operation: str, reason: str) -> None:
 def test_redis_is_down_at_the_start(
     processes: Processes, tmp_path: Path, client: Client, transceiver: Transceiver
 ) -> None:
-    server = RedisServer(processes, tmp_path, started=False)
-    hosts = Hosts(processes, tmp_path, server.url)
+    redis_server = RedisServer(processes, tmp_path, started=False)
+    hosts = Hosts(processes, tmp_path, redis_server.url)
     check_untouched(hosts.first, client, transceiver)
     wait_degraded(hosts.first, "write", "connection")
-    server.start()
-    check_back(hosts, server, transceiver)
+    redis_server.start()
+    check_back(hosts, redis_server, transceiver)
     hosts.first.process.wait_event("cache_restored", operation="write")
 
 
 def test_e12_redis_dies_and_comes_back_empty(
-    hosts: Hosts, server: RedisServer, client: Client, transceiver: Transceiver
+    hosts: Hosts, redis_server: RedisServer, client: Client, transceiver: Transceiver
 ) -> None:
     check_untouched(hosts.first, client, transceiver)
-    server.kill()
+    redis_server.kill()
     check_untouched(hosts.first, client, transceiver)
     with Client() as another:
         check_untouched(hosts.first, another, transceiver)
     wait_degraded(hosts.first, "write", "connection")
-    server.start()
-    check_back(hosts, server, transceiver)
+    redis_server.start()
+    check_back(hosts, redis_server, transceiver)
 
 
 def test_e14_redis_hangs(
-    hosts: Hosts, server: RedisServer, client: Client, transceiver: Transceiver
+    hosts: Hosts, redis_server: RedisServer, client: Client, transceiver: Transceiver
 ) -> None:
     check_untouched(hosts.first, client, transceiver)
-    server.pause()
+    redis_server.pause()
     try:
         client.establish(
             transceiver.ufrag(hosts.second.keyring), hosts.second.public[0], transceiver
@@ -112,8 +102,8 @@ def test_e14_redis_hangs(
         wait_degraded(hosts.second, "lookup", "timeout")
         assert lookups(hosts.second)["error"] >= 3
     finally:
-        server.resume()
-    check_back(hosts, server, transceiver)
+        redis_server.resume()
+    check_back(hosts, redis_server, transceiver)
 
 
 def test_e14_a_black_hole_at_the_start_delays_nothing(
@@ -131,11 +121,11 @@ def test_e14_a_black_hole_at_the_start_delays_nothing(
 def test_e15_a_wrong_password_is_said_without_it(
     processes: Processes,
     tmp_path: Path,
-    server: RedisServer,
+    redis_server: RedisServer,
     client: Client,
     transceiver: Transceiver,
 ) -> None:
-    wrong = server.url.replace(PASSWORD, "hunter2hunter2")
+    wrong = redis_server.url.replace(PASSWORD, "hunter2hunter2")
     relay = Relay(processes, tmp_path, env={"RELAY_REDIS": wrong})
     check_untouched(relay, client, transceiver)
     wait_degraded(relay, "write", "auth")
@@ -145,25 +135,25 @@ def test_e15_a_wrong_password_is_said_without_it(
 def test_e15_a_line_end_after_the_url_is_no_password(
     processes: Processes,
     tmp_path: Path,
-    server: RedisServer,
+    redis_server: RedisServer,
     client: Client,
     transceiver: Transceiver,
 ) -> None:
-    relay = Relay(processes, tmp_path, env={"RELAY_REDIS": server.url + "\n"})
+    relay = Relay(processes, tmp_path, env={"RELAY_REDIS": redis_server.url + "\n"})
     key = client.establish(transceiver.ufrag(relay.keyring), relay.public[0], transceiver)
-    wait_written(server, key)
+    wait_written(redis_server, key)
 
 
 def test_e15_reading_without_permission_to_write(
     processes: Processes,
     tmp_path: Path,
-    server: RedisServer,
+    redis_server: RedisServer,
     client: Client,
     transceiver: Transceiver,
 ) -> None:
-    with server.client() as redis:
+    with redis_server.client() as redis:
         redis.acl_setuser("reader", enabled=True, passwords=["+pw"], keys=["*"], commands=["+mget"])
-    url = f"redis://reader:pw@127.0.0.1:{server.port}"
+    url = f"redis://reader:pw@127.0.0.1:{redis_server.port}"
     relay = Relay(processes, tmp_path, env={"RELAY_REDIS": url})
     check_untouched(relay, client, transceiver)
     wait_degraded(relay, "write", "permission")
@@ -176,8 +166,8 @@ def test_e15_reading_without_permission_to_write(
 def test_redis_is_full(
     processes: Processes, tmp_path: Path, client: Client, transceiver: Transceiver
 ) -> None:
-    server = RedisServer(processes, tmp_path, "--maxmemory", "1")
-    relay = Relay(processes, tmp_path, env={"RELAY_REDIS": server.url})
+    redis_server = RedisServer(processes, tmp_path, "--maxmemory", "1")
+    relay = Relay(processes, tmp_path, env={"RELAY_REDIS": redis_server.url})
     check_untouched(relay, client, transceiver)
     wait_degraded(relay, "write", "full")
 
@@ -185,12 +175,12 @@ def test_redis_is_full(
 def test_e12_a_failover_leaves_a_replica_for_a_while(
     processes: Processes,
     tmp_path: Path,
-    server: RedisServer,
+    redis_server: RedisServer,
     client: Client,
     transceiver: Transceiver,
 ) -> None:
-    relay = Relay(processes, tmp_path, env={"RELAY_REDIS": server.url})
-    with server.client() as redis:
+    relay = Relay(processes, tmp_path, env={"RELAY_REDIS": redis_server.url})
+    with redis_server.client() as redis:
         redis.execute_command("REPLICAOF", "127.0.0.1", "1")
         check_untouched(relay, client, transceiver)
         wait_degraded(relay, "write", "readonly")
@@ -198,7 +188,7 @@ def test_e12_a_failover_leaves_a_replica_for_a_while(
     with Client() as another:
         ufrag = transceiver.ufrag(relay.keyring)
         key = another.establish(ufrag, relay.public[0], transceiver)
-        wait_written(server, key, timeout_s=2 * BACK_AGAIN_S)
+        wait_written(redis_server, key, timeout_s=2 * BACK_AGAIN_S)
 
 
 class SlowPath(threading.Thread):
@@ -237,18 +227,20 @@ class SlowPath(threading.Thread):
 def test_a_slow_redis_helps_late_and_delays_nothing(
     processes: Processes,
     tmp_path: Path,
-    server: RedisServer,
+    redis_server: RedisServer,
     client: Client,
     transceiver: Transceiver,
 ) -> None:
     """Longer than a packet waits: the answer is remembered for the next one."""
-    slow = SlowPath(server.port, 0.1)
+    slow = SlowPath(redis_server.port, 0.1)
     slow.start()
     try:
-        hosts = Hosts(processes, tmp_path, server.url.replace(str(server.port), str(slow.port)))
+        hosts = Hosts(
+            processes, tmp_path, redis_server.url.replace(str(redis_server.port), str(slow.port))
+        )
         ufrag = transceiver.ufrag(hosts.first.keyring)
         key = client.establish(ufrag, hosts.first.public[0], transceiver)
-        wait_written(server, key)
+        wait_written(redis_server, key)
         with Client() as other, Transceiver() as sink:
             other.establish(sink.ufrag(hosts.second.keyring), hosts.second.public[0], sink)
             with Stream(other, hosts.second.public[0], sink, 200) as stream:
@@ -267,13 +259,15 @@ def test_rediss_checks_the_certificate(
         tls_port = probe.getsockname()[1]
     tls = ("--tls-port", str(tls_port), "--tls-auth-clients", "no")
     files = ("--tls-cert-file", str(certificate), "--tls-key-file", str(private_key))
-    server = RedisServer(processes, tmp_path, *tls, *files, "--tls-ca-cert-file", str(certificate))
+    redis_server = RedisServer(
+        processes, tmp_path, *tls, *files, "--tls-ca-cert-file", str(certificate)
+    )
     url = f"rediss://:{PASSWORD}@localhost:{tls_port}"
     (tmp_path / "good").mkdir()
     trusting = {"RELAY_REDIS": f"{url}?ssl_ca_certs={certificate}"}
     relay = Relay(processes, tmp_path / "good", env=trusting)
     key = client.establish(transceiver.ufrag(relay.keyring), relay.public[0], transceiver)
-    wait_written(server, key)
+    wait_written(redis_server, key)
     (tmp_path / "doubting").mkdir()
     doubting = Relay(processes, tmp_path / "doubting", env={"RELAY_REDIS": url})
     with Client() as another:
