@@ -16,8 +16,8 @@ from benchmarks.live import Live, run_live
 from benchmarks.programs import take_priority
 from benchmarks.rig import Direction, Load, Rig, rig
 
-TURNS = 5
-TURN_MS = 1000
+TURNS = 25
+TURN_MS = 200
 DRAINS = 5
 OFFERED = 0.95
 """The share of a rate that must have been offered for a turn to count."""

@@ -124,7 +124,7 @@ class Load:
 
     def codecs_ms_per_session_s(self, complexity: int) -> float:
         """CPU ms that decoding and encoding one session for a second takes, and nothing else."""
-        encode_ns, decode_ns = self.program.ask("codecs", complexity, self.sessions, 60)
+        encode_ns, decode_ns = self.program.ask("codecs", complexity, self.sessions, 40)
         return 50 * (encode_ns + decode_ns) / 1e6
 
     def _place_one(self) -> None:

@@ -28,15 +28,13 @@ CPUS = sorted(os.sched_getaffinity(0))
 def take_priority() -> None:
     """Where that is allowed, ahead of what else runs here: a neighbour costs packets, not only time.
 
-    Nice counts within a session only where the kernel groups tasks by session (CONFIG_SCHED_AUTOGROUP).
-    With BENCH_REALTIME in the environment nothing else runs on the generator's CPU during a live run.
+    Nice counts within a session only where the kernel groups tasks by session (CONFIG_SCHED_AUTOGROUP). Not a
+    real-time class: the kernel stops one that never sleeps for a twentieth of each second (sched_rt_runtime_us).
     """
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, -15)
     with contextlib.suppress(OSError):
         Path("/proc/self/autogroup").write_text("-15")
-    if os.environ.get("BENCH_REALTIME"):
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
 
 
 CSRC = HERE.parent / "csrc"
