@@ -262,6 +262,7 @@ cdef extern from "media/engine.h" nogil:
         uint64_t dtls_out
         uint64_t ticks
         uint64_t skipped_ticks
+        uint64_t late_ns
         uint64_t lateness[1]
         uint64_t wakeups
         uint64_t sessions

@@ -211,6 +211,7 @@ cdef class Engine:
             "dtls_out": c.dtls_out,
             "ticks": c.ticks,
             "skipped_ticks": c.skipped_ticks,
+            "late_ns": c.late_ns,
             "lateness_100us": [c.lateness[i] for i in range(VR_ENGINE_LATENESS)],
             "wakeups": c.wakeups,
             "sessions": c.sessions,

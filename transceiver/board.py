@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
+from itertools import accumulate
 
 
 class Serving(IntEnum):
@@ -59,6 +60,13 @@ class Board:
     def total(self, name: str) -> int:
         """The sum over all processes."""
         return sum(self.get(row, name) for row in range(self.rows))
+
+    def buckets(self, name: str, bounds: Sequence[float]) -> list[tuple[str, float]]:
+        """The words `name.0`, `name.1` ..., one for each bound and one beyond, as a Prometheus histogram has
+        them: how many are at most each bound, as text, over all processes.
+        """
+        counts = [self.total(f"{name}.{index}") for index in range(len(bounds) + 1)]
+        return list(zip([*map(str, bounds), "+Inf"], accumulate(counts), strict=True))
 
     def has(self, name: str) -> bool:
         """Whether there is such a word."""

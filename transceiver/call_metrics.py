@@ -153,10 +153,7 @@ def families(board: Board) -> Iterator[Metric]:
         )
         for figure in histogram.figures:
             word = _word(histogram.name, figure)
-            counts = [board.total(f"{word}.{i}") for i in range(len(histogram.bounds) + 1)]
-            bounds = [*map(str, histogram.bounds), "+Inf"]
-            running = [sum(counts[: i + 1]) for i in range(len(counts))]
-            buckets = list(zip(bounds, running, strict=True))
+            buckets = board.buckets(word, histogram.bounds)
             family.add_metric(_label(figure), buckets, board.total(f"{word}.sum") / _MICRO)
         yield family
     for one in COUNTERS:

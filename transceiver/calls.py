@@ -171,6 +171,7 @@ class Calls:
         """Brings the board up to date."""
         self._meter.dropped(self._engine.take_drops())
         self._meter.carried(*self._engine.take_packets())
+        self._meter.ticked(self._engine.take_clock())
 
     async def run(self) -> None:
         """Ticks for ever."""

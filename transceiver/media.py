@@ -294,6 +294,18 @@ class MediaSession:
             self._session.close()
 
 
+@dataclass(frozen=True, slots=True)
+class ClockCounts:
+    """What the engine's clock did: ticks are 20 ms of one session each."""
+
+    late_100us: Sequence[int]
+    """Ticks that were served, by how late, in steps of 100 us; the last: 100 ms and more."""
+    late_ns: int
+    """The sum of their lateness."""
+    skipped: int
+    """Ticks that were left out, as the engine was later than it catches up."""
+
+
 class MediaEngine:
     """The engine of one process: its thread, its sessions and their events. One event loop."""
 
@@ -319,6 +331,7 @@ class MediaEngine:
         self._thread = threading.Thread(target=self._run, name="media", daemon=True)
         self._drops_taken: Counter[str] = Counter()
         self._packets_taken = (0, 0)
+        self._clock_taken = self._clock()
         self.handler_failures = 0
 
     def __len__(self) -> int:
@@ -388,6 +401,20 @@ class MediaEngine:
         counts = self.counts()
         before, self._packets_taken = self._packets_taken, (counts["rtp_in"], counts["rtp_out"])
         return self._packets_taken[0] - before[0], self._packets_taken[1] - before[1]
+
+    def take_clock(self) -> ClockCounts:
+        """What the clock did since the last call."""
+        before, now = self._clock_taken, self._clock()
+        self._clock_taken = now
+        return ClockCounts(
+            [new - old for new, old in zip(now.late_100us, before.late_100us, strict=True)],
+            now.late_ns - before.late_ns,
+            now.skipped - before.skipped,
+        )
+
+    def _clock(self) -> ClockCounts:
+        counts = self.counts()
+        return ClockCounts(counts["lateness_100us"], counts["late_ns"], counts["skipped_ticks"])
 
     def _run(self) -> None:
         try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -23,9 +24,12 @@ from prometheus_client.core import (
 from . import call_metrics
 from .board import Board, Serving
 from .fleetboard import FleetBoard
+from .media import ClockCounts
 from .session import CLOSE_REASONS, STAGES, CallState
 
 SETUP_BUCKETS_S = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0)
+LATE_BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
+"""Whole steps of ClockCounts.late_100us."""
 DROP_REASONS = (
     "malformed",
     "no_check",
@@ -96,6 +100,9 @@ def board_names() -> list[str]:
             for index in range(len(SETUP_BUCKETS_S) + 1)
         ),
         *(f"setup_us.{stage}" for stage in STAGES),
+        *(f"late.{index}" for index in range(len(LATE_BUCKETS_S) + 1)),
+        "late_ns",
+        "skipped_ticks",
         *call_metrics.board_names(),
     ]
 
@@ -136,6 +143,14 @@ class Meter:
         """RTP packets since the last time."""
         self._board.add(self._row, "rtp_in", packets_in)
         self._board.add(self._row, "rtp_out", packets_out)
+
+    def ticked(self, clock: ClockCounts) -> None:
+        """What the media engine's clock did since the last time."""
+        edges = [0, *(round(bound_s * 1e4) for bound_s in LATE_BUCKETS_S), len(clock.late_100us)]
+        for index, (first, end) in enumerate(pairwise(edges)):
+            self._board.add(self._row, f"late.{index}", sum(clock.late_100us[first:end]))
+        self._board.add(self._row, "late_ns", clock.late_ns)
+        self._board.add(self._row, "skipped_ticks", clock.skipped)
 
     def dropped(self, drops: Counter[str]) -> None:
         """Datagrams and checks that came to nothing since the last time."""
@@ -214,6 +229,17 @@ class _PoolCollector:
             CounterMetricFamily("transceiver_rtp_packets", "RTP packets.", labels=["direction"]),
             (("in", total("rtp_in")), ("out", total("rtp_out"))),
         )
+        yield HistogramMetricFamily(
+            "transceiver_media_clock_late_seconds",
+            "By how much the 20 ms of each call were served later than due.",
+            buckets=self._board.buckets("late", LATE_BUCKETS_S),
+            sum_value=total("late_ns") / 1e9,
+        )
+        yield CounterMetricFamily(
+            "transceiver_media_ticks_skipped",
+            "20 ms of a call that were left out because the media engine was over 100 ms late.",
+            value=total("skipped_ticks"),
+        )
         yield CounterMetricFamily(
             "transceiver_worker_restarts", "Processes replaced.", value=total("restarts")
         )
@@ -232,11 +258,7 @@ class _PoolCollector:
             labels=["stage"],
         )
         for stage in STAGES:
-            running = 0
-            buckets: list[tuple[str, float]] = []
-            for index, bound_s in enumerate((*SETUP_BUCKETS_S, float("inf"))):
-                running += self._board.total(f"setup.{stage}.{index}")
-                buckets.append(("+Inf" if bound_s == float("inf") else str(bound_s), running))
+            buckets = self._board.buckets(f"setup.{stage}", SETUP_BUCKETS_S)
             family.add_metric([stage], buckets, self._board.total(f"setup_us.{stage}") / 1e6)
         return family
 

@@ -25,7 +25,7 @@ enum {
     VR_ENGINE_RELAYS = 64, /* --allow-relay networks */
     VR_ENGINE_EVENTS_BYTES = 1 << 20,
     VR_ENGINE_COMMANDS_BYTES = 1 << 20,
-    VR_ENGINE_LATENESS = 64, /* buckets of 100 us; the last: more */
+    VR_ENGINE_LATENESS = 10 * VR_ENGINE_CATCH_UP_MS + 1, /* buckets of 100 us; the last: more */
 };
 
 struct vr_network {
@@ -64,8 +64,9 @@ struct vr_engine_counts {
     uint64_t drops[VR_ENGINE_DROP_COUNT];
     uint64_t checks[VR_ICE_STATUS_COUNT];
     uint64_t rtp_in, rtp_out, rtcp_in, rtcp_out, dtls_in, dtls_out;
-    uint64_t ticks, skipped_ticks;
-    uint64_t lateness[VR_ENGINE_LATENESS]; /* of session ticks, to their deadlines */
+    uint64_t ticks, skipped_ticks;         /* of sessions: served, and left out */
+    uint64_t late_ns;                      /* of all that were served, to their deadlines */
+    uint64_t lateness[VR_ENGINE_LATENESS]; /* how many of them were so late */
     uint64_t wakeups;                      /* of Python */
     uint64_t sessions;
     struct vr_socket_counts socket;

@@ -56,6 +56,7 @@ int vr_engine_tick(struct vr_engine *e, uint32_t session, uint64_t deadline_ns, 
 static void note_lateness(struct vr_engine *e, uint64_t late_ns) {
     uint64_t bucket = late_ns / LATE_BUCKET_NS;
     e->counts.lateness[bucket < VR_ENGINE_LATENESS ? bucket : VR_ENGINE_LATENESS - 1]++;
+    e->counts.late_ns += late_ns;
     e->counts.ticks++;
 }
 
@@ -64,8 +65,9 @@ static void note_lateness(struct vr_engine *e, uint64_t late_ns) {
 void vr_engine_serve_clock(struct vr_engine *e) {
     uint64_t now_ns = vr_engine_now_ns(), now_ms = now_ns / VR_MS_NS;
     if (now_ms > e->clock_ms + VR_ENGINE_CATCH_UP_MS) {
-        e->counts.skipped_ticks += now_ms - VR_ENGINE_CATCH_UP_MS - e->clock_ms;
-        e->clock_ms = now_ms - VR_ENGINE_CATCH_UP_MS;
+        uint64_t skipped_ms = now_ms - VR_ENGINE_CATCH_UP_MS;
+        e->counts.skipped_ticks += vr_wheel_ticks(&e->wheel, e->clock_ms, skipped_ms);
+        e->clock_ms = skipped_ms;
     }
     while (e->clock_ms < now_ms) {
         uint64_t deadline_ns = ++e->clock_ms * VR_MS_NS;

@@ -104,3 +104,17 @@ void vr_wheel_again(struct vr_wheel *w, uint32_t session, uint64_t ms, int shift
     else
         w->due_ms[session] = ms + VR_WHEEL_SLOTS;
 }
+
+uint64_t vr_wheel_ticks(const struct vr_wheel *w, uint64_t after_ms, uint64_t through_ms) {
+    uint64_t ticks = 0;
+    for (uint64_t ms = after_ms + 1; ms <= after_ms + VR_WHEEL_SLOTS; ms++) {
+        const struct vr_wheel_slot *slot = &w->slots[ms % VR_WHEEL_SLOTS];
+        for (uint32_t i = 0; i < slot->count; i++) {
+            uint64_t due_ms = w->due_ms[slot->sessions[i]];
+            uint64_t first_ms = due_ms > ms ? due_ms : ms;
+            if (first_ms <= through_ms)
+                ticks += (through_ms - first_ms) / VR_WHEEL_SLOTS + 1;
+        }
+    }
+    return ticks;
+}

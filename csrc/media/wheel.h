@@ -46,4 +46,8 @@ bool vr_wheel_take(struct vr_wheel *w, uint64_t ms, uint32_t *cursor, uint32_t *
  * that as far as there is room. */
 void vr_wheel_again(struct vr_wheel *w, uint32_t session, uint64_t ms, int shift_ms);
 
+/* How many ticks all sessions have after `after_ms` and until `through_ms`, if nobody moves; those before were
+ * served or skipped. */
+uint64_t vr_wheel_ticks(const struct vr_wheel *w, uint64_t after_ms, uint64_t through_ms);
+
 #endif

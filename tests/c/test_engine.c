@@ -278,8 +278,8 @@ TEST(the_clock_is_absolute) {
     poll(NULL, 0, 2000);
     vr_engine_read_counts(b.engine, &after);
     double expected = (double)(vr_engine_now_ns() - began_ns) / 20e6 * 40;
-    double skipped = 40.0 / 20 * (double)(after.skipped_ticks - before.skipped_ticks);
-    double ticks = (double)(after.ticks - before.ticks) + skipped;
+    double ticks =
+        (double)(after.ticks - before.ticks + after.skipped_ticks - before.skipped_ticks);
     CHECK(ticks > expected - 250 && ticks < expected + 250);
     stop(&b);
 }
@@ -539,5 +539,36 @@ TEST(a_place_that_is_given_back_has_no_path) {
         CHECK(seen.paused && vr_flow_key_equal(&seen.key, &none));
     }
     vr_engine_free(b.engine);
+    close(fd);
+}
+
+/* A thread that overslept by a second: what it catches up with is counted by its lateness, what it leaves out
+ * as skipped, and together they are all ticks of that time. */
+TEST(a_late_clock_counts_every_tick_once) {
+    int fd;
+    struct bench b = {.engine = still_engine(&fd)};
+    struct vr_engine *e = b.engine;
+    uint64_t slept_ms = vr_engine_now_ns() / VR_MS_NS - 1000;
+    for (uint32_t i = 0; i < 2; i++)
+        open_session(&b, i, VR_SESSION_PCM);
+    vr_engine_serve_commands(e, slept_ms * VR_MS_NS);
+    e->clock_ms = slept_ms;
+    uint64_t due_ms[2] = {e->wheel.due_ms[0], e->wheel.due_ms[1]}, expected = 0;
+    vr_engine_serve_clock(e);
+    uint64_t took_ns = vr_engine_now_ns() - e->clock_ms * VR_MS_NS;
+    for (int i = 0; i < 2; i++)
+        expected += (e->clock_ms - due_ms[i]) / 20 + 1;
+    CHECK_EQ(e->counts.ticks, 2 * VR_ENGINE_CATCH_UP_MS / 20);
+    CHECK_EQ(e->counts.ticks + e->counts.skipped_ticks, expected);
+
+    uint64_t counted = 0, least_ns = 0;
+    for (uint64_t i = 0; i < VR_ENGINE_LATENESS; i++) {
+        counted += e->counts.lateness[i];
+        least_ns += e->counts.lateness[i] * i * 100000;
+    }
+    CHECK_EQ(counted, e->counts.ticks);
+    CHECK(least_ns > 0 && e->counts.late_ns >= least_ns);
+    CHECK(e->counts.late_ns <= counted * (VR_ENGINE_CATCH_UP_MS * VR_MS_NS + took_ns));
+    vr_engine_free(e);
     close(fd);
 }

@@ -108,6 +108,28 @@ TEST(a_session_that_left_is_not_due) {
     vr_wheel_free(&s->w);
 }
 
+/* What vr_wheel_ticks foretells is what is served, wherever sessions are on their way. */
+TEST(ticks_are_counted_without_serving_them) {
+    struct served *s = start(SESSIONS);
+    static const unsigned spans_ms[] = {1, 7, 20, 21, 1007};
+    pass(s, 50, 13); /* some have just moved past a round of their slot */
+    for (size_t i = 0; i < sizeof spans_ms / sizeof spans_ms[0]; i++) {
+        uint64_t expected = vr_wheel_ticks(&s->w, s->ms, s->ms + spans_ms[i]), served = 0;
+        for (int session = 0; session < SESSIONS; session++)
+            served -= s->times[session];
+        pass(s, spans_ms[i], -1);
+        for (int session = 0; session < SESSIONS; session++)
+            served += s->times[session];
+        CHECK_EQ(expected, served);
+    }
+    s->ms += 1007; /* skipped, so that everybody's due time is past */
+    CHECK_EQ(vr_wheel_ticks(&s->w, s->ms, s->ms), 0);
+    CHECK_EQ(vr_wheel_ticks(&s->w, s->ms, s->ms + 40), 2 * SESSIONS);
+    vr_wheel_leave(&s->w, 0);
+    CHECK_EQ(vr_wheel_ticks(&s->w, s->ms, s->ms + 40), 2 * (SESSIONS - 1));
+    vr_wheel_free(&s->w);
+}
+
 /* A thread that overslept serves what it missed in the slots' next round. */
 TEST(a_jump_of_the_clock_leaves_nobody_out) {
     struct served *s = start(SESSIONS);

@@ -506,6 +506,27 @@ async def test_metrics_speak_for_the_pool(base: str, http: aiohttp.ClientSession
         assert seen[0][("transceiver_setup_seconds_count", stage)] >= 1
 
 
+async def test_how_late_the_media_clock_runs_is_seen(
+    http: aiohttp.ClientSession, base: str
+) -> None:
+    late = "transceiver_media_clock_late_seconds"
+    before = await metrics_of(http)
+    assert ("transceiver_media_ticks_skipped_total", "") in before
+    async with stock_call(base) as call:
+        await call.wait()
+
+        async def a_second_of_it() -> Any:
+            metrics = await metrics_of(http)
+            ticks = metrics[f"{late}_count", ""] - before[f"{late}_count", ""]
+            return metrics if ticks >= 50 else None
+
+        after = await until(a_second_of_it)
+    assert after[f"{late}_sum", ""] > before[f"{late}_sum", ""]
+    buckets = [value for (name, _), value in after.items() if name == f"{late}_bucket"]
+    assert buckets == sorted(buckets)
+    assert buckets[-1] == after[f"{late}_count", ""]
+
+
 async def test_nothing_is_left_behind(base: str, http: aiohttp.ClientSession) -> None:
     async def place() -> None:
         call = make_call()

@@ -236,6 +236,8 @@ async def test_e26_a_killed_process_is_replaced_and_the_others_go_on(serve: Serv
         victim = owners[0]
         others = [call for call, pid in zip(calls, owners, strict=True) if pid != victim]
         before = [call.frames for call in others]
+        ticks = "transceiver_media_clock_late_seconds_count", ""
+        ticks_before = (await metrics_of(http))[ticks]
         os.kill(victim, signal.SIGKILL)
         ended = await asyncio.to_thread(server.wait_event, "process_ended")
         assert ended["status"] == -signal.SIGKILL
@@ -255,9 +257,31 @@ async def test_e26_a_killed_process_is_replaced_and_the_others_go_on(serve: Serv
         async with aiohttp.ClientSession(base) as fresh:
             metrics = await metrics_of(fresh)
         assert metrics["transceiver_worker_restarts_total", ""] == 1
+        assert metrics[ticks] >= ticks_before
         assert metrics["transceiver_sessions", "connected"] == len(others)
         statuses = [(await place(base))[0] for _ in range(6)]
         assert statuses == [201] * 6
+
+
+async def test_a_process_that_stood_still_shows_in_the_media_clock(serve: Serve) -> None:
+    _, base = serve()
+    late, skipped = "transceiver_media_clock_late_seconds", "transceiver_media_ticks_skipped_total"
+    async with aiohttp.ClientSession(base) as http, stock_call(base) as call:
+        await call.wait()
+        before = await metrics_of(http)
+        owner = (await stats_of(http, call.location))["transceiver"]["pid"]
+        os.kill(owner, signal.SIGSTOP)
+        try:
+            await asyncio.sleep(0.5)
+        finally:
+            os.kill(owner, signal.SIGCONT)
+
+        async def seen() -> bool:
+            after = await metrics_of(http)
+            over_20_ms = after[f"{late}_count", ""] - after[f"{late}_bucket", "0.02"]
+            return over_20_ms >= 4 and after[skipped, ""] - before[skipped, ""] >= 15
+
+        await until(seen)
 
 
 async def answers(base: str, count: int) -> list[int]:

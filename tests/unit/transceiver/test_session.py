@@ -31,7 +31,14 @@ from transceiver.dtls import Dtls, Identity, Phase, Sctp
 from transceiver.entry import Entry
 from transceiver.errors import RequestError
 from transceiver.limits import Span
-from transceiver.media import EngineFullError, Frame, MediaConfig, MediaHandler, SrtpKeys
+from transceiver.media import (
+    ClockCounts,
+    EngineFullError,
+    Frame,
+    MediaConfig,
+    MediaHandler,
+    SrtpKeys,
+)
 from transceiver.metrics import board_names
 from transceiver.offer import Fingerprint, read_offer
 from transceiver.session import CONNECT_TIMEOUT_S, LAST_WORDS_S, Call, CallRequest, CallState
@@ -112,6 +119,9 @@ class FakeEngine:
 
     def take_packets(self) -> tuple[int, int]:
         return 0, 0
+
+    def take_clock(self) -> ClockCounts:
+        return ClockCounts([0], 0, 0)
 
 
 class World:
