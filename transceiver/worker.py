@@ -230,6 +230,7 @@ class _Worker:
             max_sessions=config.max_sessions,
             demo_dir=WEB_DIR if config.demo_page else None,
             about={
+                "needs_key": not config.is_open,
                 "backends": list(backends),
                 "cluster": config.cluster_id,
                 "ingresses": {item.name: item.addresses() for item in ingresses},

@@ -45,7 +45,7 @@ const page = {
     byId("tone").hidden = live;
     byId("mute").hidden = !live || state === "asking" || settings.pushToTalk;
     byId("hold").hidden = !live || !settings.pushToTalk;
-    for (const name of ["backend", "entry", "microphone"]) byId(name).disabled = live;
+    for (const name of ["key", "backend", "entry", "microphone"]) byId(name).disabled = live;
   },
   notice(notice) {
     notices.showNotice(byId("notice"), notice);

@@ -103,7 +103,8 @@ export class Attempt {
   }
 
   async #place(callsUrl, speaker) {
-    const call = new Call(callsUrl, this.source, { backend: this.#settings.otherBackend, ingress: this.#settings.entry });
+    const { otherBackend: backend, entry: ingress, key } = this.#settings;
+    const call = new Call(callsUrl, this.source, { backend, ingress, key });
     this.call = call;
     this.#page.state("offering");
     call.addEventListener("state", ({ detail }) => this.#onState(detail.state));
@@ -155,7 +156,7 @@ export class Attempt {
     this.#views.message({ direction: "note", data: text, ms: call.elapsedMs() });
     if (cause === "refused") return;
     const notice = (reason) => notices.endNotice(cause, reason, call.relay);
-    const server = call.url && cause !== "page" ? await callStats(call.url).catch(() => null) : null;
+    const server = call.url && cause !== "page" ? await callStats(call.url, call.wanted.key).catch(() => null) : null;
     if (!this.#page.isCurrent(this)) return;
     if (server) this.#views.server(server);
     this.#page.notice(notice(server?.close_reason));

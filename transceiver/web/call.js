@@ -37,7 +37,7 @@ export class Call extends EventTarget {
   /** The server's latest statistics, null until the first came. */
   server = null;
 
-  /** `wanted`: {backend, ingress} by name; null or absent leaves it to the server. */
+  /** `wanted`: {backend, ingress} by name, and the key to call with; null or absent leaves it to the server. */
   constructor(callsUrl, source, wanted = {}) {
     super();
     this.callsUrl = callsUrl;
@@ -98,7 +98,7 @@ export class Call extends EventTarget {
     this.id = placed.id;
     this.serverMs = placed.serverMs;
     if (this.#ended) {
-      endCall(this.url); // cancelled meanwhile: only now is it known what to end
+      endCall(this.url, this.wanted.key); // cancelled meanwhile: only now is it known what to end
       return;
     }
     this.#mark("answer");
@@ -190,7 +190,7 @@ export class Call extends EventTarget {
   async #askServer() {
     if (!this.url || this.#ended) return;
     try {
-      this.server = await callStats(this.url);
+      this.server = await callStats(this.url, this.wanted.key);
     } catch (error) {
       if (error.status === 404 && "dtls" in this.marks) this.#end("remote");
       return;
@@ -210,7 +210,7 @@ export class Call extends EventTarget {
     };
     // The server hears of it by HTTP first, and so records why; a closed connection tells it less.
     if (cause === "remote") close();
-    else endCall(this.url).then(close);
+    else endCall(this.url, this.wanted.key).then(close);
     this.#setState("ended");
     this.#emit("end", { cause, detail });
   }

@@ -85,8 +85,11 @@ export function refusalNotice(error) {
     return { kind: "error", title: "The call could not be set up", text: `${error.message}` };
   }
   if (error.status === 0) return { kind: "error", title: "No answer", text: `${error.message} Is it running?` };
+  if (error.status === 401) {
+    return { kind: "error", title: "Not signed in", text: `${error.message} Under Settings there is a field for it.`, status: 401 };
+  }
   const retry = error.retryAfterS === null ? "" : ` Try again in ${error.retryAfterS} s.`;
-  const title = { 401: "Not signed in", 403: "Not allowed", 429: "Too many calls", 503: "The server is full" }[error.status];
+  const title = { 403: "Not allowed", 429: "Too many calls", 503: "The server is full" }[error.status];
   return { kind: "error", title: title ?? "The server refused the call", text: `${error.message}${retry}`, status: error.status };
 }
 

@@ -1,8 +1,8 @@
 /**
- * What the visitor chooses: backend, entry, voice, how turns are taken, and the devices.
+ * What the visitor chooses: key, backend, entry, voice, how turns are taken, and the devices.
  *
  * 1. What was never touched is left to the server: its own configuration may know better.
- * 2. Backend, entry and microphone count from the next call on; everything else at once. `?ingress=NAME` of the page
+ * 2. Key, backend, entry and microphone count from the next call on; everything else at once. `?ingress=NAME` of the page
  *    chooses an entry, too.
  * 3. "change" is emitted with {what: "session" | "taking" | "speaker"}.
  */
@@ -32,8 +32,10 @@ export class Settings extends EventTarget {
     this.#showSilence();
   }
 
-  /** The server's configuration: which backends there are, and which ways in (name to addresses). */
-  offer({ backends = [], ingresses = {} }) {
+  /** The server's configuration: whether calls need a key, which backends there are, which ways in (name to addresses). */
+  offer({ needs_key = false, backends = [], ingresses = {} }) {
+    this.#byId("key-field").hidden = !needs_key;
+    if (needs_key) this.#byId("settings").open = true;
     const options = backends.map((name) => new Option(name, name));
     this.#byId("backend").replaceChildren(...options);
     this.#byId("backend-field").hidden = backends.length < 2;
@@ -43,6 +45,11 @@ export class Settings extends EventTarget {
     const wanted = new URLSearchParams(location.search).get("ingress");
     if (entries.includes(wanted)) this.#byId("entry").value = wanted;
     this.#follow();
+  }
+
+  /** An API key or a client secret; it stays in this page and goes with its calls only. */
+  get key() {
+    return this.#byId("key").value.trim() || null;
   }
 
   get backend() {

@@ -20,25 +20,26 @@ export class SignalingError extends Error {
   }
 }
 
-/** Returns {calls_url, backends, cluster, ingresses, version} of the server that served the page. */
+/** Returns {calls_url, backends, cluster, ingresses, needs_key, version} of the server that served the page. */
 export async function loadConfig() {
   const response = await request(CONFIG_URL, { cache: "no-store" });
   return response.json();
 }
 
 /**
- * Posts the offer and returns {answer, url, id, serverMs}; `backend` and `ingress` are names of the configuration, or null.
+ * Posts the offer and returns {answer, url, id, serverMs}; `backend` and `ingress` are names of the configuration, or null;
+ * so is `key` on a server that asks for none.
  *
  * `url` is the call's own address for hang-up and statistics (null when the server named none), `serverMs` what the
  * server says it spent (Server-Timing), else null.
  */
-export async function placeCall(callsUrl, offer, { backend = null, ingress = null } = {}) {
+export async function placeCall(callsUrl, offer, { backend = null, ingress = null, key = null } = {}) {
   const url = new URL(callsUrl, location.href);
   if (backend) url.searchParams.set("backend", backend);
   if (ingress) url.searchParams.set("ingress", ingress);
   const response = await request(url, {
     method: "POST",
-    headers: { "Content-Type": "application/sdp", Accept: "application/sdp" },
+    headers: { "Content-Type": "application/sdp", Accept: "application/sdp", ...bearer(key) },
     body: offer,
     signal: AbortSignal.timeout(ANSWER_TIMEOUT_MS),
   });
@@ -57,15 +58,16 @@ export async function placeCall(callsUrl, offer, { backend = null, ingress = nul
  *
  * Resolves when the server knows, or soon when it does not answer: a failure is of no interest to anybody by then.
  */
-export async function endCall(callUrl) {
+export async function endCall(callUrl, key) {
   if (!callUrl) return;
   const signal = AbortSignal.timeout(END_TIMEOUT_MS);
-  await fetch(callUrl, { method: "DELETE", keepalive: true, signal }).catch(() => {});
+  await fetch(callUrl, { method: "DELETE", headers: bearer(key), keepalive: true, signal }).catch(() => {});
 }
 
 /** Returns the server's JSON about a call; it answers for a minute after the end, so the reason can still be asked. */
-export async function callStats(callUrl) {
-  const response = await request(`${callUrl}/stats`, { cache: "no-store", signal: AbortSignal.timeout(4000) });
+export async function callStats(callUrl, key) {
+  const signal = AbortSignal.timeout(4000);
+  const response = await request(`${callUrl}/stats`, { headers: bearer(key), cache: "no-store", signal });
   return response.json();
 }
 
@@ -95,6 +97,10 @@ async function refusal(response) {
     retryAfterS: Number.isNaN(retryAfterS) ? null : retryAfterS,
     code: error.code ?? "",
   });
+}
+
+function bearer(key) {
+  return key ? { Authorization: `Bearer ${key}` } : {};
 }
 
 function serverTiming(header) {
