@@ -13,7 +13,7 @@ import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .offer import SCTP_PORT, Offer, Section
+from .offer import SCTP_PORT, SENDING, Offer, Section
 
 MAX_MESSAGE_BYTES = 262_144
 
@@ -43,27 +43,34 @@ class Local:
 
 def write_answer(offer: Offer, local: Local) -> str:
     """The answer to `offer` as text, CRLF line ends."""
-    served = [index for index in (offer.audio, offer.data) if index is not None]
+    sound = (offer.audio, offer.other_audio)
+    served = [index for index in (*sound, offer.data) if index is not None]
     lines = [
         "v=0",
         f"o=- {local.ssrc} 2 IN IP4 127.0.0.1",
         "s=-",
         "t=0 0",
     ]
-    mids = [mid for index in sorted(served) if (mid := offer.sections[index].mid)]
+    mids = _bundled(offer, served)
     if mids:
         lines.append("a=group:BUNDLE " + " ".join(mids))
     lines += ["a=ice-lite", "a=msid-semantic:WMS *"]
-    first = True
+    # RFC 8843 7.3.1: the first mid of the group names the section whose transport all share
+    tagged = mids[0] if mids else offer.sections[offer.audio].mid
     for index, section in enumerate(offer.sections):
         if index not in served:
             lines += _declined(section)
             continue
         lines += _media_line(offer, index, local)
-        lines += _transport(offer, section, local, with_candidates=first)
-        lines += _audio(offer, local) if index == offer.audio else _data()
-        first = False
+        lines += _transport(offer, section, local, with_candidates=section.mid == tagged)
+        lines += _audio(offer, section, local) if index in sound else _data()
     return "\r\n".join(lines) + "\r\n"
+
+
+def _bundled(offer: Offer, served: Sequence[int]) -> list[str]:
+    """The served mids of the offered group, in its order."""
+    mids = [offer.sections[index].mid for index in served]
+    return [mid for mid in dict.fromkeys(offer.bundle) if mid in mids]
 
 
 def _declined(section: Section) -> list[str]:
@@ -79,7 +86,7 @@ def _media_line(offer: Offer, index: int, local: Local) -> list[str]:
     section = offer.sections[index]
     default = local.candidates[0]
     form = "webrtc-datachannel"
-    if index == offer.audio:
+    if index in (offer.audio, offer.other_audio):
         used = (offer.codec, offer.events)
         form = " ".join(str(item.payload_type) for item in used if item is not None)
     return [
@@ -106,11 +113,11 @@ def _transport(offer: Offer, section: Section, local: Local, *, with_candidates:
     return [*lines, f"a=mid:{section.mid}"] if section.mid else lines
 
 
-def _audio(offer: Offer, local: Local) -> list[str]:
+def _audio(offer: Offer, section: Section, local: Local) -> list[str]:
     codec = offer.codec
     channels = "/2" if codec.name == "opus" else ""
     lines = [
-        f"a={offer.direction}",
+        f"a={section.direction}",
         "a=rtcp-mux",
         f"a=rtpmap:{codec.payload_type} {codec.name}/{codec.clock_rate_hz}{channels}",
     ]
@@ -121,7 +128,7 @@ def _audio(offer: Offer, local: Local) -> list[str]:
         lines.append(f"a=rtpmap:{events.payload_type} {events.name}/{events.clock_rate_hz}")
         # RFC 4733 2.4: 0-9, *, #, A-D and the hook flash
         lines.append(f"a=fmtp:{events.payload_type} 0-16")
-    if offer.sends:
+    if section.direction in SENDING:
         # Browsers build event.streams[0] from msid: without it an SDK plays nothing (RFC 8830)
         lines.append(f"a=msid:{local.name} {local.name}-audio")
         lines.append(f"a=ssrc:{local.ssrc} cname:{local.name}")

@@ -38,14 +38,16 @@ async def read_offer_body(request: web.Request) -> tuple[str, Event]:
         return _decode(raw), {}
     if kind == "application/json":
         fields = _json(await read_bounded(request, MAX_BODY_BYTES), "The body")
-        sdp, session = fields.get("sdp"), fields.get("session") or {}
+        sdp, session = fields.get("sdp"), fields.get("session")
         if fields.get("type", "offer") != "offer":
             raise OfferError(400, "invalid_offer", "The body holds an SDP that is no offer.")
-        if not isinstance(sdp, str) or not isinstance(session, dict):
+        if not isinstance(sdp, str):
+            raise RequestError(400, "invalid_request", "`sdp` must be text.", param="sdp")
+        if not isinstance(session, dict | None):
             raise RequestError(
-                400, "invalid_request", "`sdp` must be text and `session` an object.", param="sdp"
+                400, "invalid_request", "`session` must be an object.", param="session"
             )
-        return sdp, session
+        return sdp.removeprefix("\ufeff"), session or {}
     if kind == "multipart/form-data":
         return await _read_form(request)
     raise RequestError(
@@ -57,7 +59,8 @@ async def read_offer_body(request: web.Request) -> tuple[str, Event]:
 
 async def read_bounded(request: web.Request, limit_bytes: int) -> bytes:
     """The body as it came, at most `limit_bytes`; RequestError 400, 408, 413 or 415 otherwise."""
-    if request.headers.get("Content-Encoding", "identity") != "identity":
+    encoding = ",".join(request.headers.getall("Content-Encoding", ()))
+    if encoding.strip().lower() not in ("", "identity"):
         raise RequestError(415, "unsupported_media_type", "The body must not be compressed.")
     if request.content_length is not None and request.content_length > limit_bytes:
         raise too_large(limit_bytes)
@@ -93,7 +96,9 @@ async def _read_form(request: web.Request) -> tuple[str, Event]:
     )
     if "sdp" not in parts:
         raise RequestError(400, "invalid_form", "The form has no part `sdp`.", param="sdp")
-    session = _json(parts["session"], "Part `session`") if "session" in parts else {}
+    session = {}
+    if "session" in parts:
+        session = _json(parts["session"], "Part `session`", param="session")
     return _decode(parts["sdp"]), session
 
 
@@ -141,16 +146,16 @@ def _invalid_form(what: str) -> RequestError:
 
 def _decode(raw: bytes) -> str:
     try:
-        return raw.decode("utf-8")
+        return raw.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise OfferError(400, "invalid_offer", "The offer is not UTF-8 text.") from None
 
 
-def _json(raw: bytes, what: str) -> Event:
+def _json(raw: bytes, what: str, param: str | None = None) -> Event:
     try:
         value = read_json(raw)
     except ValueError:
-        raise RequestError(400, "invalid_json", f"{what} is not JSON.") from None
+        raise RequestError(400, "invalid_json", f"{what} is not JSON.", param=param) from None
     if not isinstance(value, dict):
-        raise RequestError(400, "invalid_json", f"{what} is not a JSON object.")
+        raise RequestError(400, "invalid_json", f"{what} is not a JSON object.", param=param)
     return value

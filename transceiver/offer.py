@@ -35,12 +35,16 @@ _CODECS = {
     "pcma/8000": ("PCMA", 8_000),
     "pcma/8000/1": ("PCMA", 8_000),
 }
+_LARGEST_MESSAGE = re.compile(r"[0-9]{1,20}")  # RFC 8841 6.1 sets no limit; some say 2^64 - 1
 _MIRRORED = {
     "sendrecv": "sendrecv",
     "sendonly": "recvonly",
     "recvonly": "sendonly",
     "inactive": "inactive",
 }
+SENDING = ("sendrecv", "sendonly")
+"""Directions of the answer in which this side sends."""
+_WAYS = {"sendrecv": 2, "sendonly": 1, "recvonly": 1, "inactive": 0}
 _TOKEN = re.compile(r"[!#$%&'*+\-.0-9A-Z^_`a-z{|}~]+")  # RFC 8866 9
 _PROTOCOL = re.compile(r"[A-Za-z0-9/\-]{1,40}")
 _ICE_CHARS = re.compile(r"[A-Za-z0-9+/]+")  # RFC 8839 5.4
@@ -100,6 +104,11 @@ class Section:
     attributes: _Attributes = field(default_factory=_Attributes)
 
     @property
+    def direction(self) -> str:
+        """Of the answer: the offered one, mirrored."""
+        return _MIRRORED[self.attributes.direction or "sendrecv"]
+
+    @property
     def live(self) -> bool:
         """Port 0 means rejected, unless the section only exists in its bundle (RFC 8843 6)."""
         return self.port != 0 or self.bundle_only
@@ -112,13 +121,19 @@ class Offer:
     sections: tuple[Section, ...]
     audio: int
     """Index of the section that carries the call's audio."""
+    other_audio: int | None
+    """Index of the section for the other way, where the client offers each way apart: sendonly in
+    one, recvonly in the other.
+    """
     data: int | None
     """Index of the data channel section."""
+    bundle: tuple[str, ...]
+    """The mids of the BUNDLE group that the audio is in, as offered; empty without one."""
     codec: Codec
     events: Codec | None
     """The telephone-event format (RFC 4733), when offered: at the codec's clock if there is one."""
     direction: str
-    """Of the answer: the offered one, mirrored."""
+    """Of the call's sound as answered, over all sections."""
     ice_ufrag: str
     ice_pwd: str
     fingerprints: tuple[Fingerprint, ...]
@@ -129,39 +144,41 @@ class Offer:
     @property
     def sends(self) -> bool:
         """Whether the answer lets this side send audio."""
-        return self.direction in ("sendrecv", "sendonly")
+        return self.direction in SENDING
 
 
 def read_offer(text: str) -> Offer:
     """Reads an offer; raises OfferError for one that is malformed or not served here."""
-    session, sections, bundle = _split(text)
-    audio = _find_audio(sections)
+    session, sections, groups = _split(text)
     data = _find_data(sections)
-    _require_bundle(sections, bundle, audio, data)
+    audio = _find_audio(sections, groups, data)
+    bundle = _group_of(sections[audio], groups)
+    _require_bundle(sections, bundle, data)
     group = _transport_order(sections, bundle, audio)
-    levels = [sections[index].attributes for index in group] + [session]
-    if not any(level.rtcp_mux for level in levels):
+    levels = [sections[index].attributes for index in group]
+    if not any(level.rtcp_mux for level in [*levels, session]):
         raise OfferError(422, "rtcp_mux_required", "The audio section has no a=rtcp-mux.")
-    ufrag, pwd = _credentials(levels)
+    ufrag, pwd = _credentials(levels, session)
     codec = _choose_codec(sections[audio])
+    other = _find_other_audio(sections, bundle, audio, codec)
     return Offer(
         sections=tuple(sections),
         audio=audio,
+        other_audio=other,
         data=data,
+        bundle=bundle,
         codec=codec,
         events=_choose_events(sections[audio], codec),
-        direction=_MIRRORED[
-            sections[audio].attributes.direction or session.direction or "sendrecv"
-        ],
+        direction=sections[audio].direction if other is None else "sendrecv",
         ice_ufrag=ufrag,
         ice_pwd=pwd,
-        fingerprints=_fingerprints(levels),
-        setup=_setup(levels),
+        fingerprints=_fingerprints([*levels, session]),
+        setup=_setup([*levels, session]),
     )
 
 
-def _split(text: str) -> tuple[_Attributes, list[Section], tuple[str, ...]]:
-    """Session attributes, sections and the mids of the first BUNDLE group."""
+def _split(text: str) -> tuple[_Attributes, list[Section], list[tuple[str, ...]]]:
+    """Session attributes, sections and the mids of each BUNDLE group."""
     if len(text) > MAX_OFFER_BYTES:
         raise OfferError(413, "offer_too_large", f"The offer is over {MAX_OFFER_BYTES} bytes.")
     lines = text.split("\n", MAX_LINES)
@@ -169,7 +186,7 @@ def _split(text: str) -> tuple[_Attributes, list[Section], tuple[str, ...]]:
         raise OfferError(400, "invalid_offer", f"The offer has over {MAX_LINES} lines.")
     session = _Attributes()
     sections: list[Section] = []
-    bundle: tuple[str, ...] = ()
+    groups: list[tuple[str, ...]] = []
     started = False
     for number, raw in enumerate(lines, 1):
         line = raw.rstrip("\r")
@@ -195,9 +212,10 @@ def _split(text: str) -> tuple[_Attributes, list[Section], tuple[str, ...]]:
                 raise OfferError(
                     422, "ice_lite", "An ICE-lite client cannot be served: this side is lite too."
                 )
-            if name == "group" and not sections and not bundle:
+            if name == "group" and not sections:
                 words = value.split()
-                bundle = tuple(words[1:]) if words[:1] == ["BUNDLE"] else ()
+                if words[:1] == ["BUNDLE"]:
+                    groups.append(tuple(words[1:]))
             elif sections:
                 _read_media_attribute(number, sections[-1], name, value.strip())
             else:
@@ -207,7 +225,9 @@ def _split(text: str) -> tuple[_Attributes, list[Section], tuple[str, ...]]:
     mids = [section.mid for section in sections if section.mid is not None]
     if len(set(mids)) != len(mids):
         raise OfferError(400, "invalid_offer", "Two sections of the offer have the same a=mid.")
-    return session, sections, bundle
+    for section in sections:
+        section.attributes.direction = section.attributes.direction or session.direction
+    return session, sections, groups
 
 
 def _read_section(number: int, value: str) -> Section:
@@ -231,8 +251,8 @@ def _read_media_attribute(number: int, section: Section, name: str, value: str) 
             raise _malformed(number, "has an a=mid that is no token")
         section.mid = value
     elif name == "rtpmap":
-        payload_type, _, encoding = value.partition(" ")
-        section.rtpmaps.setdefault(payload_type, encoding.strip().lower())
+        payload_type, encoding = _two_words(value)
+        section.rtpmaps.setdefault(payload_type, encoding.lower())
     elif name == "bundle-only":
         section.bundle_only = True
     elif name == "sctp-port":
@@ -240,7 +260,7 @@ def _read_media_attribute(number: int, section: Section, name: str, value: str) 
             raise _malformed(number, "has an a=sctp-port that is no port")
         section.sctp_port = int(value)
     elif name == "max-message-size":
-        if not _NUMBER.fullmatch(value):
+        if not _LARGEST_MESSAGE.fullmatch(value):
             raise _malformed(number, "has an unreadable a=max-message-size")
         section.max_message_bytes = int(value)
     else:
@@ -267,8 +287,8 @@ def _read_attribute(number: int, into: _Attributes, name: str, value: str) -> No
 
 
 def _read_fingerprint(number: int, into: _Attributes, value: str) -> None:
-    algorithm, _, digest = value.partition(" ")
-    algorithm, digest = algorithm.lower(), digest.strip().upper()
+    algorithm, digest = _two_words(value)
+    algorithm, digest = algorithm.lower(), digest.upper()
     if algorithm not in _HASH_BYTES:
         into.weak_fingerprint = True
         return
@@ -281,11 +301,56 @@ def _read_fingerprint(number: int, into: _Attributes, value: str) -> None:
     into.fingerprints.append(Fingerprint(algorithm, digest))
 
 
-def _find_audio(sections: list[Section]) -> int:
+def _two_words(value: str) -> tuple[str, str]:
+    """The first word, and all behind the white space after it."""
+    first, rest = [*value.split(None, 1), "", ""][:2]
+    return first, rest
+
+
+def _find_audio(sections: list[Section], groups: list[tuple[str, ...]], data: int | None) -> int:
+    """Of several, the first of those that serve the client best: with a codec of ours, in the data
+    channel's bundle, with sound both ways.
+    """
+
+    def worth(index: int) -> tuple[bool, bool, int]:
+        section = sections[index]
+        is_bundled = data is None or sections[data].mid in _group_of(section, groups)
+        return bool(_codecs(section)), is_bundled, _WAYS[section.direction]
+
+    found = [index for index, section in enumerate(sections) if _is_audio(section)]
+    if not found:
+        raise OfferError(422, "no_audio", "The offer has no audio section over DTLS-SRTP.")
+    return max(found, key=worth)
+
+
+def _is_audio(section: Section) -> bool:
+    return section.kind == "audio" and section.live and section.protocol in _AUDIO_PROTOCOLS
+
+
+def _find_other_audio(
+    sections: list[Section], bundle: tuple[str, ...], audio: int, codec: Codec
+) -> int | None:
+    """The section for the way that the audio section leaves out: on the same transport, with the
+    same codec under the same number.
+    """
+    direction = sections[audio].direction
+    missing = {"sendonly": "recvonly", "recvonly": "sendonly"}.get(direction)
     for index, section in enumerate(sections):
-        if section.kind == "audio" and section.live and section.protocol in _AUDIO_PROTOCOLS:
+        if (
+            _is_audio(section)
+            and section.direction == missing
+            and section.mid in bundle
+            and sections[audio].mid in bundle
+            and _codecs(section)
+            and _choose_codec(section) == codec
+        ):
             return index
-    raise OfferError(422, "no_audio", "The offer has no audio section over DTLS-SRTP.")
+    return None
+
+
+def _group_of(section: Section, groups: list[tuple[str, ...]]) -> tuple[str, ...]:
+    """The mids of the BUNDLE group that a section is in."""
+    return next((group for group in groups if section.mid in group), ())
 
 
 def _find_data(sections: list[Section]) -> int | None:
@@ -300,13 +365,9 @@ def _find_data(sections: list[Section]) -> int | None:
     return None
 
 
-def _require_bundle(
-    sections: list[Section], bundle: tuple[str, ...], audio: int, data: int | None
-) -> None:
+def _require_bundle(sections: list[Section], bundle: tuple[str, ...], data: int | None) -> None:
     """Audio and data share one transport, or the offer has only audio (RFC 8843)."""
-    if data is None:
-        return
-    if sections[audio].mid not in bundle or sections[data].mid not in bundle:
+    if data is not None and sections[data].mid not in bundle:
         raise OfferError(
             422, "bundle_required", "Audio and data channel must be in one a=group:BUNDLE."
         )
@@ -323,10 +384,12 @@ def _transport_order(sections: list[Section], bundle: tuple[str, ...], audio: in
     return list(dict.fromkeys(order))
 
 
-def _credentials(levels: list[_Attributes]) -> tuple[str, str]:
-    for level in levels:
-        if level.ice_ufrag and level.ice_pwd:
-            return level.ice_ufrag, level.ice_pwd
+def _credentials(levels: list[_Attributes], session: _Attributes) -> tuple[str, str]:
+    """Each of the two is the section's, or else the session's (RFC 8839 5.4)."""
+    for level in [*levels, session]:
+        ufrag, pwd = level.ice_ufrag or session.ice_ufrag, level.ice_pwd or session.ice_pwd
+        if ufrag and pwd:
+            return ufrag, pwd
     raise OfferError(400, "invalid_offer", "The offer has no a=ice-ufrag and a=ice-pwd.")
 
 
@@ -355,7 +418,7 @@ def _setup(levels: list[_Attributes]) -> str:
 def _formats(section: Section) -> list[tuple[int, str]]:
     """Payload types that we can use, in the client's order, with their encodings."""
     found: list[tuple[int, str]] = []
-    for item in section.formats:
+    for item in dict.fromkeys(section.formats):
         if item.isdigit() and len(item) <= 3:
             payload_type = int(item)
             # RFC 5761 4: with rtcp-mux, 64..95 look like RTCP
@@ -378,21 +441,23 @@ def _choose_events(section: Section, codec: Codec) -> Codec | None:
     )
 
 
+def _codecs(section: Section) -> list[Codec]:
+    """What we can decode and encode, in the client's order."""
+    return [
+        Codec(_CODECS[encoding][0], payload_type, _CODECS[encoding][1])
+        for payload_type, encoding in _formats(section)
+        if encoding in _CODECS
+    ]
+
+
 def _choose_codec(section: Section) -> Codec:
     """Opus wherever it stands, else the first G.711."""
-    found: list[Codec] = []
-    for payload_type, encoding in _formats(section):
-        if encoding in _CODECS:
-            name, clock_rate_hz = _CODECS[encoding]
-            found.append(Codec(name, payload_type, clock_rate_hz))
-    for codec in found:
-        if codec.name == "opus":
-            return codec
-    if found:
-        return found[0]
-    raise OfferError(
-        422, "no_codec", "The audio section offers neither opus/48000/2 nor PCMU nor PCMA."
-    )
+    found = _codecs(section)
+    if not found:
+        raise OfferError(
+            422, "no_codec", "The audio section offers neither opus/48000/2 nor PCMU nor PCMA."
+        )
+    return next((codec for codec in found if codec.name == "opus"), found[0])
 
 
 def _malformed(number: int, what: str) -> OfferError:

@@ -38,6 +38,28 @@ def talk(page: Page, demo: Demo, button: str) -> None:
 
 
 NOTICED_MS = 10_000
+APART = """async (ways) => {
+  const pc = new RTCPeerConnection();
+  const [track] = (await navigator.mediaDevices.getUserMedia({audio: true})).getTracks();
+  for (const direction of ways) {
+    pc.addTransceiver(direction === 'sendonly' ? track : 'audio', {direction});
+  }
+  pc.createDataChannel('oai-events');
+  await pc.setLocalDescription();
+  const response = await fetch('/v1/realtime/calls', {
+    method: 'POST', body: pc.localDescription.sdp, headers: {'Content-Type': 'application/sdp'},
+  });
+  await pc.setRemoteDescription({type: 'answer', sdp: await response.text()});
+  for (;;) {
+    const reports = [...(await pc.getStats()).values()];
+    const heard = reports.find((one) => one.type === 'inbound-rtp');
+    if (heard && heard.packetsReceived > 10) {
+      pc.close();
+      return heard.mid;
+    }
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+}"""
 
 
 def closed(stats_url: str) -> str:
@@ -58,6 +80,14 @@ def test_talks_through_the_relay(page: Page, demo: Demo, button: str) -> None:
     sound.check()
     check_shown(shown, demo)
     check_relay(before, during)
+
+
+@pytest.mark.parametrize("ways", [["recvonly", "sendonly"], ["sendonly", "recvonly"]])
+def test_hears_itself_when_each_way_has_a_section_of_its_own(
+    page: Page, demo: Demo, ways: list[str]
+) -> None:
+    page.goto(demo.url)
+    assert page.evaluate(APART, ways) == str(ways.index("recvonly"))
 
 
 def test_hanging_up_ends_the_call_at_the_server(page: Page, demo: Demo) -> None:

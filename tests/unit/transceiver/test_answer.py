@@ -135,8 +135,36 @@ def test_d09_as_many_sections_as_offered_in_their_order() -> None:
     offered = join(SESSION, DATA, VIDEO, AUDIO)
     parts = sections(answer(offered))
     assert [part.split()[0] for part in parts] == ["m=application", "m=video", "m=audio"]
-    assert "a=group:BUNDLE 1 0\r\n" in answer(offered)
-    assert [("a=candidate" in part) for part in parts] == [True, False, False]
+
+
+@pytest.mark.parametrize(("group", "tagged"), [("0 1", "m=audio"), ("1 0", "m=application")])
+def test_d09_the_group_keeps_its_order_and_its_first_section_names_the_transport(
+    group: str, tagged: str
+) -> None:
+    offered = join(changed(SESSION, "BUNDLE 0 1", f"BUNDLE {group} gone"), DATA, VIDEO, AUDIO)
+    assert f"a=group:BUNDLE {group}\r\n" in answer(offered)
+    assert [part.split()[0] for part in sections(answer(offered)) if "a=candidate" in part] == [
+        tagged
+    ]
+
+
+def test_a_group_that_was_not_offered_is_not_answered() -> None:
+    assert "a=group" not in answer(join(without(SESSION, "a=group"), AUDIO))
+
+
+def test_each_way_in_a_section_of_its_own() -> None:
+    ear = changed(changed(AUDIO, "a=sendrecv", "a=recvonly"), "a=mid:0", "a=mid:ear")
+    mouth = changed(changed(AUDIO, "a=sendrecv", "a=sendonly"), "a=mid:0", "a=mid:mouth")
+    session = changed(SESSION, "BUNDLE 0 1", "BUNDLE ear mouth 1")
+    text = answer(join(session, ear, mouth, DATA))
+    assert "a=group:BUNDLE ear mouth 1\r\n" in text
+    first, second, _ = sections(text)
+    assert first.startswith("m=audio 3478 ")
+    assert second.startswith("m=audio 3478 ")
+    assert "a=sendonly\r\n" in first
+    assert "a=msid:voice1 voice1-audio\r\n" in first
+    assert "a=recvonly\r\n" in second
+    assert "a=ssrc" not in second
 
 
 def test_d15_video_is_declined_with_its_first_format() -> None:

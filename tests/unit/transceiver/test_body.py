@@ -1,10 +1,18 @@
-"""Multipart forms as clients write them, and as nobody should."""
+"""Bodies with offers as clients write them, and as nobody should."""
 
 from __future__ import annotations
 
-import pytest
+import asyncio
+import json
 
-from transceiver.body import _json, _split_form
+import pytest
+from aiohttp import web
+from aiohttp.base_protocol import BaseProtocol
+from aiohttp.streams import StreamReader
+from aiohttp.test_utils import make_mocked_request
+
+from tests.support.offers import CHROMIUM
+from transceiver.body import _json, _split_form, read_offer_body
 from transceiver.errors import RequestError
 
 KIND = "multipart/form-data; boundary=b"
@@ -65,3 +73,48 @@ def test_deep_json_is_a_bad_request(depth: int) -> None:
     with pytest.raises(RequestError) as caught:
         _json(b'{"a":' * depth + b"1" + b"}" * depth, "The body")
     assert caught.value.status == 400
+
+
+def with_body(body: bytes, kind: str, **headers: str) -> web.Request:
+    loop = asyncio.get_running_loop()
+    reader = StreamReader(BaseProtocol(loop), 2**16, loop=loop)
+    reader.feed_data(body)
+    reader.feed_eof()
+    return make_mocked_request("POST", "/", {"Content-Type": kind, **headers}, payload=reader)
+
+
+SDP = CHROMIUM.encode()
+BOM = b"\xef\xbb\xbf"
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("application/sdp", BOM + SDP),
+        ("application/sdp; charset=utf-8", SDP),
+        ("Application/SDP", SDP),
+        (KIND, form("").replace(b"v=0", BOM + SDP)),
+        ("application/json", BOM + json.dumps({"sdp": "\ufeff" + CHROMIUM}).encode()),
+        ("application/json", json.dumps({"sdp": CHROMIUM, "session": None}).encode()),
+    ],
+)
+async def test_offers_however_they_are_wrapped(kind: str, body: bytes) -> None:
+    assert await read_offer_body(with_body(body, kind)) == (CHROMIUM, {})
+
+
+@pytest.mark.parametrize("encoding", ["identity", "Identity", " ", ""])
+async def test_a_body_that_is_not_compressed_may_say_so(encoding: str) -> None:
+    headers = {"Content-Encoding": encoding}
+    assert await read_offer_body(with_body(SDP, "application/sdp", **headers)) == (CHROMIUM, {})
+
+
+@pytest.mark.parametrize("session", [b"[]", b"0", b'"x"', b"false", b""])
+async def test_a_session_that_is_no_object_is_named(session: bytes) -> None:
+    part = b'Content-Disposition: form-data; name="session"\r\n\r\n' + session
+    bodies = [(KIND, b"--b\r\n" + part + b"\r\n" + form(""))]
+    if session:
+        bodies.append(("application/json", b'{"sdp": "v=0", "session": ' + session + b"}"))
+    for kind, body in bodies:
+        with pytest.raises(RequestError) as caught:
+            await read_offer_body(with_body(body, kind))
+        assert (caught.value.status, caught.value.param) == (400, "session")

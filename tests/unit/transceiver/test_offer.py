@@ -121,6 +121,63 @@ def test_d15_video_is_beside_the_point() -> None:
     assert read_offer(join(bundle("0", "v", "1"), AUDIO, nonsense, DATA)).data == 2
 
 
+# Several audio sections
+
+
+def audio_section(mid: str, direction: str = "sendrecv", formats: str = "111") -> str:
+    audio = changed(changed(AUDIO, "a=mid:0", f"a=mid:{mid}"), "a=sendrecv", f"a={direction}")
+    return changed(audio, "111 63 9 0 8 13 110 126", formats)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (("a", "inactive"), ("b", "sendrecv")),
+        (("a", "recvonly"), ("b", "sendrecv")),
+        (("a", "sendrecv", "9 13"), ("b", "recvonly")),
+        (("alone", "sendrecv"), ("b", "sendrecv")),
+    ],
+    ids=["inactive", "one-way", "codec", "not bundled"],
+)
+def test_of_several_the_audio_section_that_serves_best(
+    first: tuple[str, ...], second: tuple[str, ...]
+) -> None:
+    text = join(bundle("a", "b", "1"), audio_section(*first), audio_section(*second), DATA)
+    offer = read_offer(text)
+    assert (offer.audio, offer.other_audio) == (1, None)
+    assert read_offer(join(bundle("a", "b", "1"), AUDIO.replace("mid:0", "mid:a"), audio_section("b"), DATA)).audio == 0  # fmt: skip
+
+
+@pytest.mark.parametrize("ways", [("sendonly", "recvonly"), ("recvonly", "sendonly")])
+def test_each_way_in_a_section_of_its_own(ways: tuple[str, str]) -> None:
+    both = [audio_section(mid, way) for mid, way in zip("ab", ways, strict=True)]
+    offer = read_offer(join(bundle("a", "b", "1"), *both, DATA))
+    assert (offer.audio, offer.other_audio, offer.direction, offer.sends) == (0, 1, "sendrecv", True)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        audio_section("b", "recvonly"),
+        audio_section("b", "sendonly", "0"),
+        audio_section("b", "sendonly", "9"),
+        audio_section("alone", "sendonly"),
+        changed(audio_section("b", "sendonly"), "m=audio 9", "m=audio 0"),
+    ],
+    ids=["same way", "other codec", "no codec", "not bundled", "stopped"],
+)
+def test_a_second_section_that_cannot_complete_the_first_is_declined(second: str) -> None:
+    offer = read_offer(join(bundle("a", "b", "1"), audio_section("a", "recvonly"), second, DATA))
+    assert (offer.audio, offer.other_audio, offer.direction) == (0, None, "sendonly")
+
+
+def test_the_bundle_is_the_one_that_the_audio_is_in() -> None:
+    groups = "a=group:LS 0 v\r\na=group:BUNDLE v\r\na=group:BUNDLE 0 1"
+    text = join(changed(SESSION, "a=group:BUNDLE 0 1", groups), VIDEO, AUDIO, DATA)
+    offer = read_offer(text)
+    assert (offer.audio, offer.data, offer.bundle) == (1, 2, ("0", "1"))
+
+
 # D06: transport lines only in the first section of the bundle
 
 
@@ -287,7 +344,21 @@ def test_d19_sizes_are_refused_at_once(text: str, expected: tuple[int, str]) -> 
     assert time.perf_counter() - started_s < 0.5
 
 
+@pytest.mark.parametrize("limit", [0, 1 << 40, (1 << 64) - 1])
+def test_any_limit_of_messages_is_read(limit: int) -> None:
+    text = changed(CHROMIUM, "a=max-message-size:262144", f"a=max-message-size:{limit}")
+    assert read_offer(text).sections[1].max_message_bytes == limit
+
+
 # Forms of the body
+
+
+@pytest.mark.parametrize("space", ["\t", "  ", " \t "])
+def test_any_white_space_separates(space: str) -> None:
+    text = CHROMIUM
+    for prefix in ("a=rtpmap:111", "a=fingerprint:sha-256", "m=audio", "a=group:BUNDLE"):
+        text = changed(text, f"{prefix} ", prefix + space)
+    assert read_offer(text) == read_offer(CHROMIUM)
 
 
 @pytest.mark.parametrize("text", ["", " ", "hello", "{}", "v=1\r\n", "<html>", "v=0", "a=b\r\nv=0"])
@@ -319,6 +390,12 @@ def test_a_truncated_offer_is_refused_or_read_at_every_length() -> None:
 def test_a15_credentials_outside_the_standard_are_malformed(line: str) -> None:
     name = line.partition(":")[0]
     assert refused(join(SESSION, without(AUDIO, name) + line + "\r\n", DATA)) == (400, "invalid_offer")  # fmt: skip
+
+
+def test_each_credential_is_the_sections_or_else_the_sessions() -> None:
+    bare = without(AUDIO + DATA, "a=ice-ufrag")
+    offer = read_offer(join(SESSION, "a=ice-ufrag:abcd\r\n", bare))
+    assert (offer.ice_ufrag, offer.ice_pwd) == ("abcd", "yqybGScCT9h/vMB9cVS6P6JF")
 
 
 def test_no_credentials() -> None:
