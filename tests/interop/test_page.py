@@ -220,6 +220,8 @@ def test_mute_sends_silence(page: Page, demo: Demo) -> None:
 
 def test_every_control_is_reached_by_keyboard(page: Page, demo: Demo) -> None:
     page.goto(demo.url)
+    page.select_option("#backend", "echo", force=True)  # Settings stay closed
+    page.focus("body")
     reached = []
     for _ in range(5):
         page.keyboard.press("Tab")

@@ -64,6 +64,10 @@ def test_the_loopback_has_no_turns_to_choose(page: Page, demo: Demo) -> None:
     open_with(page, demo, "loopback")
     for field in ("voice", "taking", "silence"):
         assert page.is_hidden(f"#{field}-field")
+    assert page.is_hidden("#talk-title")
+    page.select_option("#backend", "echo")
+    assert page.is_visible("#talk-title")
+    page.select_option("#backend", "loopback")
     begin_loopback = "document.body.dataset.state === 'connected'"
     page.click("#tone")
     wait_until(page, begin_loopback)

@@ -12,13 +12,10 @@ export const HINTS = {
   microphone: "Headphones are best: through loudspeakers, your browser takes the echo out again.",
   tone: "A melody goes into the call. What you hear is what came back.",
 };
-/** The page's title and its empty conversation, by backend. */
+/** The page's title and its empty conversation (null: there will be none), by backend. */
 export function backendWords(name) {
   if (name === "loopback") {
-    return {
-      title: "Say something. Hear it come back.",
-      empty: "This backend only sends your sound back: nobody takes turns, so there is nothing to write down.",
-    };
+    return { title: "Say something. Hear it come back.", empty: null };
   }
   if (name === "echo") {
     return { title: "Say something. Hear it come back.", empty: "Speak, then pause: what you said comes back. Speak over it to interrupt." };

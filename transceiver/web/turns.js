@@ -18,6 +18,7 @@ const FLOORS = {
 export class Turns {
   #list;
   #frame;
+  #card;
   #empty;
   #floor;
   #nodes = new Map();
@@ -25,6 +26,7 @@ export class Turns {
   constructor(list, empty, floor) {
     this.#list = list;
     this.#frame = list.parentElement;
+    this.#card = list.closest("section");
     this.#empty = empty;
     this.#floor = floor;
   }
@@ -36,9 +38,10 @@ export class Turns {
     this.floor(null);
   }
 
-  /** What stands there while nobody has said anything. */
+  /** What stands there while nobody has said anything; null where nobody will, and then there is no card for it. */
   empty(text) {
-    this.#empty.textContent = text;
+    this.#empty.textContent = text ?? "";
+    this.#card.hidden = text === null && this.#nodes.size === 0;
   }
 
   /** `floor` of conversation.js, or null. */
@@ -49,6 +52,7 @@ export class Turns {
 
   /** A turn of conversation.js, new or changed. */
   show(turn) {
+    this.#card.hidden = false;
     const atEnd = this.#frame.scrollTop + this.#frame.clientHeight >= this.#frame.scrollHeight - 24;
     const node = this.#nodes.get(turn.id) ?? this.#add(turn);
     node.classList.toggle("cut", turn.cut);
