@@ -280,7 +280,7 @@ class _Demo:
         ]
         first = sites[0].region
         for site in sites:
-            far = f", {first.delay_ms(site.region):.0f} ms by backbone from {first.name}"
+            far = f", {first.delay_ms(site.region):.0f} ms by backbone from {first.name} each way"
             lines.append(
                 f"  {site.region.name}: open {self._url(site)}  (relay at {site.entry} over UDP, "
                 f"cluster {site.region.cluster}{'' if site is sites[0] else far})"

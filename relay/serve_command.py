@@ -48,7 +48,13 @@ def _read_toml(context: click.Context, _parameter: click.Parameter, path: str | 
     multiple=True,
     required=True,
 )
-@option("--workers", "Worker processes.", metavar="N|auto", default="auto", show_default=True)
+@option(
+    "--workers",
+    "Worker processes; auto: as many as CPUs and quota allow.",
+    metavar="N|auto",
+    default="auto",
+    show_default=True,
+)
 @option(
     "--cluster",
     "Id of this cluster, as in tokens.",

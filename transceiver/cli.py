@@ -120,7 +120,13 @@ def _load_file(context: click.Context, _parameter: click.Parameter, value: str |
     metavar="HOST",
     help="The address relays reach --media at; required with a wildcard.",
 )
-@click.option("--workers", default="auto", show_default=True, metavar="N|auto", help="Processes.")
+@click.option(
+    "--workers",
+    default="auto",
+    show_default=True,
+    metavar="N|auto",
+    help="Processes; auto: as many as CPUs and quota allow.",
+)
 @click.option(
     "--cluster",
     default=0,
@@ -128,13 +134,17 @@ def _load_file(context: click.Context, _parameter: click.Parameter, value: str |
     type=click.IntRange(0, 65_535),
     help="The cluster's id, as its relays have it.",
 )
-@click.option("--keyring", metavar="FILE", help="The keys that seal routing tokens.")
+@click.option(
+    "--keyring",
+    metavar="FILE",
+    help="The keys that seal routing tokens: the relays' own file.  [required unless --direct]",
+)
 @click.option(
     "--ingress",
     multiple=True,
     metavar="NAME=HOST:PORT[,HOST:PORT][@LAT,LON[,WEIGHT]]",
     help="A relay's public address and its place. An answer names the one that is nearest to the caller; "
-    "weight 2 counts as half as far, 0 as a last resort.",
+    "weight 2 counts as half as far, 0 as a last resort.  [required unless --direct]",
 )
 @click.option(
     "--second-ingress",
@@ -272,7 +282,7 @@ def _load_file(context: click.Context, _parameter: click.Parameter, value: str |
 @click.option(
     "--record-dir",
     metavar="DIR",
-    help="Keep both sides of every call: as DIR/CALL_ID.wav, or where nothing is decoded (loopback)"
+    help="Keep both sides of every call in a directory that exists: as DIR/CALL_ID.wav, or where nothing is decoded (loopback)"
     " as DIR/CALL_ID.client.opus and .server.opus (.wav for G.711).",
 )
 @click.option(

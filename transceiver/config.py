@@ -250,10 +250,9 @@ def check_record_dir(directory: str | None) -> Path | None:
     path = Path(directory)
     try:
         tempfile.TemporaryFile(dir=path).close()
-    except (OSError, ValueError):
-        raise ConfigError(
-            f"--record-dir: {directory} is no directory that can be written to"
-        ) from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"--record-dir: cannot write into {directory}: {reason}") from None
     return path
 
 
