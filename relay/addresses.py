@@ -3,9 +3,12 @@
 1. Every function takes the option's name and raises ConfigError with it and the offending value.
 2. Hosts are literals, names that resolve now, or `*` for every address of both families.
 3. IPv4-mapped IPv6 addresses become IPv4 at once: nothing behind this file sees one.
+4. An address is one host's, and the same wherever it stands: no multicast, no broadcast, no `%zone`, since what it
+   is written into (SPP, tokens, flow keys) has no room for a zone.
 """
 
 import ipaddress
+import re
 import socket
 from dataclasses import dataclass
 
@@ -18,6 +21,9 @@ WILDCARDS: tuple[IPAddress, ...] = (
     ipaddress.IPv4Address("0.0.0.0"),
     ipaddress.IPv6Address("::"),
 )
+
+
+_BROADCAST = ipaddress.IPv4Address("255.255.255.255")
 
 
 @dataclass(frozen=True)
@@ -94,6 +100,8 @@ def parse_allowed_network(option: str, text: str) -> AllowedNetwork:
     elif text.count(":") == 1:
         network, _, ports = text.partition(":")
     port_min, port_max = 0, 65535
+    if not ports and text.endswith(":") and not text.endswith("::"):
+        raise ConfigError(option, text, "a port or a range is needed after the colon")
     if ports:
         first, dash, last = ports.partition("-")
         port_min = _port(option, text, first)
@@ -109,6 +117,8 @@ def parse_network(option: str, network: str, text: str | None = None) -> IPNetwo
         parsed = ipaddress.ip_network(network)
     except ValueError as error:
         raise ConfigError(option, text or network, str(error)) from None
+    if "%" in network:
+        raise ConfigError(option, text or network, "an address with a zone cannot be used")
     if isinstance(parsed, ipaddress.IPv6Network) and parsed.network_address.ipv4_mapped:
         raise ConfigError(option, text or network, "write an IPv4-mapped network as IPv4")
     return parsed
@@ -125,16 +135,31 @@ def _split(option: str, text: str) -> tuple[str, int]:
     return host, _port(option, text, port)
 
 
+def read_number(text: str, most: int) -> int | None:
+    """A decimal number from 0 to `most` (under 10^10); None when the text is anything else, however long."""
+    if not re.fullmatch(r"[0-9]{1,10}", text) or int(text) > most:
+        return None
+    return int(text)
+
+
+def overlap(one: IPAddress, other: IPAddress) -> bool:
+    """Whether two sockets with one port and these addresses would be in each other's way."""
+    return one.version == other.version and (
+        one == other or one.is_unspecified or other.is_unspecified
+    )
+
+
 def _port(option: str, text: str, port: str) -> int:
-    if not port.isascii() or not port.isdigit() or int(port) > 65535:
+    number = read_number(port, 65535)
+    if number is None:
         raise ConfigError(option, text, "the port is not a number from 0 to 65535")
-    return int(port)
+    return number
 
 
 def _resolve(option: str, text: str, host: str) -> tuple[IPAddress, ...]:
     """The distinct addresses of `host`, in the resolver's order."""
     try:
-        return (_normal(ipaddress.ip_address(host)),)
+        return (_one_host(option, text, ipaddress.ip_address(host)),)
     except ValueError:
         pass
     try:
@@ -142,7 +167,24 @@ def _resolve(option: str, text: str, host: str) -> tuple[IPAddress, ...]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise ConfigError(option, text, f"{host} does not resolve ({reason})") from None
-    return tuple(dict.fromkeys(_normal(ipaddress.ip_address(entry[4][0])) for entry in found))
+    except UnicodeError:  # a label that is empty, too long, or no name at all
+        raise ConfigError(option, text, f"{host!r} is no host name") from None
+    ips = [ipaddress.ip_address(entry[4][0]) for entry in found]
+    usable = [ip for ip in ips if not _has_zone(ip)] or ips
+    return tuple(dict.fromkeys(_one_host(option, text, ip) for ip in usable))
+
+
+def _one_host(option: str, text: str, ip: IPAddress) -> IPAddress:
+    if _has_zone(ip):
+        raise ConfigError(option, text, "an address with a zone cannot be used")
+    ip = _normal(ip)
+    if ip.is_multicast or ip == _BROADCAST:
+        raise ConfigError(option, text, "a multicast or broadcast address is no host's")
+    return ip
+
+
+def _has_zone(ip: IPAddress) -> bool:
+    return isinstance(ip, ipaddress.IPv6Address) and ip.scope_id is not None
 
 
 def _normal(ip: IPAddress) -> IPAddress:

@@ -51,9 +51,9 @@ def parse_cluster_routes(
     routes: dict[int, tuple[HostPort, ...]] = {}
     for text in texts:
         number, equals, rest = text.partition("=")
-        if not equals or not number.isascii() or not number.isdigit() or int(number) > 65535:
+        cluster = addresses.read_number(number, 65535)
+        if not equals or cluster is None:
             raise ConfigError(option, text, "expected ID=HOST:PORT[,HOST:PORT], ID from 0 to 65535")
-        cluster = int(number)
         if cluster == own_cluster:
             raise ConfigError(option, text, f"{cluster} is this relay's own --cluster")
         if cluster in routes:

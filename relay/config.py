@@ -7,8 +7,7 @@
 """
 
 import os
-import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv6Network
 from pathlib import Path
@@ -16,15 +15,16 @@ from typing import cast
 
 from relay import _dataplane as dataplane
 from relay import addresses, cpus
-from relay.addresses import AllowedNetwork, HostPort, Listen
+from relay.addresses import AllowedNetwork, HostPort, Listen, read_number
 from relay.backbones import Backbone
 from relay.cache_policy import LOOKUPS_PER_S
 from relay.errors import ConfigError
 from relay.log import LogFormat
 from relay.tuning import SteerMode
-from relay.wire.files import read_small_file
 from relay.wire.fleet import NAME
 from relay.wire.keyring import Keyring, KeyringError
+from relay.wire.redis_url import check_redis_url
+from relay.wire.sources import read_toml
 
 MAX_WORKERS = 128
 
@@ -118,9 +118,10 @@ def parse_workers(option: str, text: str) -> int:
     """A number of workers, or `auto`: min(affinity, ceil(cpu.max))."""
     if text == "auto":
         return min(MAX_WORKERS, cpus.auto_workers(len(cpus.allowed_cpus()), cpus.cpu_quota()))
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MAX_WORKERS:
+    count = read_number(text, MAX_WORKERS)
+    if not count:
         raise ConfigError(option, text, f"expected `auto` or a number from 1 to {MAX_WORKERS}")
-    return int(text)
+    return count
 
 
 def load_keyring(option: str, path: str) -> Keyring:
@@ -136,10 +137,10 @@ def parse_ipv6_prefixes(option: str, texts: Sequence[str]) -> dict[int, IPv6Netw
     prefixes: dict[int, IPv6Network] = {}
     for text in texts:
         index_text, equals, prefix = text.partition("=")
-        if not equals or not index_text.isascii() or not index_text.isdigit():
+        if not equals:
             raise ConfigError(option, text, "expected INDEX=PREFIX/64")
-        index = int(index_text)
-        if index > 15:
+        index = read_number(index_text, 15)
+        if index is None:
             raise ConfigError(option, text, "the index is a number from 0 to 15")
         if index in prefixes:
             raise ConfigError(option, text, f"index {index} is given twice")
@@ -154,16 +155,19 @@ def parse_limits(option: str, texts: Sequence[str], known: Mapping[str, int]) ->
     """NAME=N each, with a name of `known` (dashes and underscores are the same)."""
     limits: dict[str, int] = {}
     for text in texts:
-        name, equals, number = text.partition("=")
+        name, equals, number_text = text.partition("=")
         name = name.replace("-", "_")
-        if not equals or not number.isascii() or not number.isdigit():
+        if not equals:
             raise ConfigError(option, text, "expected NAME=NUMBER")
         if name not in known:
             names = ", ".join(sorted(known)).replace("_", "-")
             raise ConfigError(option, text, f"unknown limit; the limits are {names}")
-        if not 1 <= int(number) < 1 << 32:
-            raise ConfigError(option, text, "the number is out of range (1 to 4294967295)")
-        limits[name] = int(number)
+        number = read_number(number_text, (1 << 32) - 1)
+        if not number:
+            raise ConfigError(option, text, "expected a number from 1 to 4294967295")
+        if name in limits:
+            raise ConfigError(option, text, "this limit is given twice")
+        limits[name] = number
     return limits
 
 
@@ -171,10 +175,8 @@ def parse_redis(option: str, url: str | None) -> str | None:
     """A Redis URL without the line end that files and secrets have; the error repeats none of it."""
     if url is None:
         return None
-    from relay.redis_store import check_url
-
     try:
-        check_url(url.strip())
+        check_redis_url(url.strip())
     except ValueError as error:
         raise ConfigError(option, "URL", str(error)) from None
     return url.strip()
@@ -202,23 +204,42 @@ def default_run_dir(environ: Mapping[str, str] = os.environ) -> Path:
     return system
 
 
-def load_toml(option: str, path: str, known: Mapping[str, bool]) -> dict[str, object]:
+def check_apart(
+    listen: Sequence[Listen], internal: HostPort, workers: int, backbone: Backbone | None
+) -> None:
+    """Raise ConfigError when two options ask for one port: the kernel's refusal would read as if it were a stranger's."""
+    wanted = [("--listen", HostPort(ip, each.port), 1) for each in listen for ip in each.binds]
+    wanted.append(("--internal", internal, workers))
+    wanted += [("--backbone", backbone.where, 1)] if backbone else []
+    for number, (option, where, ports) in enumerate(wanted):
+        for other_option, other, other_ports in wanted[:number]:
+            collide = where.port < other.port + other_ports and other.port < where.port + ports
+            if where.port and other.port and collide and addresses.overlap(where.ip, other.ip):
+                raise ConfigError(option, where, f"the port is that of {other_option} {other}")
+
+
+def load_toml(
+    option: str, path: str, known: Mapping[str, bool], flags: Collection[str] = ()
+) -> dict[str, object]:
     """The options of a TOML file as strings and lists of strings, for click's default_map.
 
-    `known` maps each underscored option name to whether it may be repeated. A table such as
-    `[limit]` is the same as a list of "name=value".
+    `known` maps each underscored option name to whether it may be repeated; those of `flags` may be true
+    or false. A table such as `[limit]` is the same as a list of "name=value".
     """
     try:
-        content = tomllib.loads(read_small_file(path).decode("utf-8"))
+        content = read_toml(path)
     except OSError as error:
         raise ConfigError(option, path, error.strerror or str(error)) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise ConfigError(option, path, f"not TOML: {error}") from None
     values: dict[str, object] = {}
     for key, value in content.items():
         if key not in known:
             raise ConfigError(option, path, f"unknown option `{key}`")
-        values[key] = _toml_value(option, path, key, value, known[key])
+        if key in flags and isinstance(value, bool):
+            values[key] = value
+        else:
+            values[key] = _toml_value(option, path, key, value, known[key])
     return values
 
 
@@ -229,8 +250,6 @@ def _toml_value(option: str, path: str, key: str, value: object, repeatable: boo
         if not repeatable:
             raise ConfigError(option, path, f"`{key}` takes one value, not a list")
         return [_scalar(option, path, key, item) for item in cast(list[object], value)]
-    if isinstance(value, bool):
-        return value
     scalar = _scalar(option, path, key, value)
     return [scalar] if repeatable else scalar
 
@@ -238,4 +257,6 @@ def _toml_value(option: str, path: str, key: str, value: object, repeatable: boo
 def _scalar(option: str, path: str, key: str, value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ConfigError(option, path, f"`{key}` is neither a text nor a number")
+    if "\0" in str(value):
+        raise ConfigError(option, path, f"`{key}` has a NUL in it")
     return str(value)

@@ -47,16 +47,6 @@ class StoreError(Exception):
         self.detail = detail
 
 
-def check_url(url: str) -> None:
-    """Raise ValueError for a URL that cannot be meant; the text repeats no part of it."""
-    try:
-        if not url.isprintable():
-            raise ValueError
-        redis.ConnectionPool.from_url(url)
-    except ValueError:
-        raise ValueError("not redis://[USER:PASSWORD@]HOST[:PORT][/DB] or rediss://…") from None
-
-
 class RedisStore:
     """One connection. Used by one thread."""
 

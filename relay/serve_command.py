@@ -36,7 +36,12 @@ def _read_toml(context: click.Context, _parameter: click.Parameter, path: str | 
         for parameter in context.command.params
         if isinstance(parameter, click.Option) and parameter.name and parameter.expose_value
     }
-    context.default_map = load_toml("--config", path, known)
+    flags = {
+        parameter.name
+        for parameter in context.command.params
+        if isinstance(parameter, click.Option) and parameter.name and parameter.is_flag
+    }
+    context.default_map = load_toml("--config", path, known, flags)
     context.meta[FILE_KEY] = path
 
 
@@ -220,6 +225,7 @@ def _read_toml(context: click.Context, _parameter: click.Parameter, path: str | 
 def serve(log_level: str, log_format: Any, **options: Any) -> int:
     """Relay between clients and transceivers."""
     from relay.config import LogConfig
+    from relay.errors import StartError
     from relay.log import configure, get_logger
     from relay.supervisor import Supervisor
 
@@ -230,7 +236,11 @@ def serve(log_level: str, log_format: Any, **options: Any) -> int:
         if path is not None and is_world_readable(path):
             option_name = "--" + name.replace("_", "-")
             get_logger().warning("secret_readable_by_all", option=option_name, path=path)
-    return Supervisor(config, LogConfig(log_level, log_format), get_logger()).run()
+    try:
+        supervisor = Supervisor(config, LogConfig(log_level, log_format), get_logger())
+    except OSError as error:  # descriptors, memory: what the machine has too little of
+        raise StartError(f"cannot start: {error.strerror or error}") from None
+    return supervisor.run()
 
 
 def _serve_config(
@@ -274,8 +284,11 @@ def _serve_config(
     limits = config.parse_limits("--limit", limit, config.LIMITS)
     lookups = limits.pop(config.CACHE_LIMIT, config.LIMITS[config.CACHE_LIMIT])
     url = config.parse_redis("--redis", redis)
+    public = tuple(addresses.parse_listen("--listen", text) for text in listen)
+    across = backbones.parse_backbone(backbone, backbone_allow)
+    config.check_apart(public, inside, count, across)
     return config.ServeConfig(
-        listen=tuple(addresses.parse_listen("--listen", text) for text in listen),
+        listen=public,
         workers=count,
         cluster=cluster,
         keyring=config.load_keyring("--keyring", keyring),
@@ -285,7 +298,7 @@ def _serve_config(
             for text in allow_transceiver
         ),
         ipv6_prefixes=config.parse_ipv6_prefixes("--ipv6-prefix", ipv6_prefix),
-        backbone=backbones.parse_backbone(backbone, backbone_allow),
+        backbone=across,
         cluster_routes=backbones.parse_cluster_routes(
             "--cluster-route", cluster_route, cluster, inside
         ),

@@ -8,15 +8,15 @@
 from __future__ import annotations
 
 import sys
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from relay.wire.files import is_world_readable, read_small_file
-from relay.wire.sources import FILE_KEY, Number, SourcedCommand
+from relay.wire.files import is_world_readable
+from relay.wire.sources import FILE_KEY, Number, SourcedCommand, read_toml
+from relay.wire.streams import fill_standard_streams
 
 from . import backend_config, config, log, sites
 from .backend_config import KEY_VARIABLE, BackendOptions
@@ -37,6 +37,7 @@ class _OneLine(click.Group):
     """A group whose errors are one line each."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
+        fill_standard_streams()
         kwargs["standalone_mode"] = False
         try:
             result = super().main(*args, **kwargs)
@@ -69,15 +70,22 @@ def _repeatable(command: click.Command) -> list[str]:
     ]
 
 
+def _fits(parameter: click.Parameter, item: object) -> bool:
+    """Whether a value of the file can be one of an option; true and false are for flags alone, and for them numbers, too."""
+    if isinstance(item, bool):
+        return isinstance(parameter, click.Option) and parameter.is_flag
+    return isinstance(item, int | float) or (isinstance(item, str) and "\0" not in item)
+
+
 def _load_file(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
     """Makes the TOML file's keys the defaults of the other options."""
     if value is None:
         return
     try:
-        table = tomllib.loads(read_small_file(value).decode("utf-8"))
+        table = read_toml(value)
     except OSError as error:
         raise ConfigError(f"--config: {value}: {error.strerror}") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except ValueError as error:
         raise ConfigError(f"--config: {value}: {error}") from None
     context.meta[FILE_KEY] = value
     known = {parameter.name: parameter for parameter in context.command.params}
@@ -87,7 +95,7 @@ def _load_file(context: click.Context, _parameter: click.Parameter, value: str |
             raise ConfigError(f"--config: {value}: there is no option {key!r}")
         items = setting if isinstance(setting, list) else [setting]
         if (isinstance(setting, list) and key not in repeatable) or not all(
-            isinstance(item, str | int | float | bool) for item in items
+            _fits(known[key], item) for item in items
         ):
             raise ConfigError(f"--config: {value}: {key} has the wrong type")
         if key in repeatable:

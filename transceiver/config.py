@@ -17,13 +17,14 @@ from pathlib import Path
 
 from relay.wire.address import Endpoint
 from relay.wire.keyring import Keyring, KeyringError, generate_line
+from relay.wire.redis_url import check_redis_url
 
 from .auth import ApiKey, AuthFileError, load_api_keys, load_auth_secret
 from .backend_config import BackendOptions
 from .errors import ConfigError
 from .geoip import Finder
 from .limits import Span
-from .sites import Cluster, Ingress, read_endpoint
+from .sites import Cluster, Ingress, read_endpoint, read_host
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -88,6 +89,8 @@ def read_networks(option: str, texts: Iterable[str]) -> tuple[IpNetwork, ...]:
     networks = []
     for text in texts:
         try:
+            if "%" in text:
+                raise ValueError("an address with a zone cannot be used")
             networks.append(ipaddress.ip_network(text))
         except ValueError as error:
             raise ConfigError(f"{option}: {text!r} is no CIDR: {error}") from None
@@ -178,7 +181,7 @@ def read_peer(
             raise ConfigError("--peer-advertise: is required with a wildcard --peer address")
         return at, at.ip
     try:
-        address = ipaddress.ip_address(advertise)
+        address = read_host(advertise)
     except ValueError:
         raise ConfigError(f"--peer-advertise: {advertise!r} is no IP address") from None
     if address.is_unspecified:
@@ -189,17 +192,11 @@ def read_peer(
 def read_redis(urls: Iterable[str]) -> tuple[str, ...]:
     """Redis URLs, without the line end that files and secrets have; an error repeats none of it."""
     read = tuple(url.strip() for url in urls)
-    if read:
-        import redis  # only where there is one
     for url in read:
         try:
-            if not url.isprintable():
-                raise ValueError
-            redis.ConnectionPool.from_url(url)
-        except ValueError:
-            raise ConfigError(
-                "--redis: not redis://[USER:PASSWORD@]HOST[:PORT][/DB] or rediss://…"
-            ) from None
+            check_redis_url(url)
+        except ValueError as error:
+            raise ConfigError(f"--redis: {error}") from None
     return read
 
 
@@ -222,7 +219,7 @@ def check_media(
         address: IpAddress = media.ip
     else:
         try:
-            address = ipaddress.ip_address(advertise)
+            address = read_host(advertise)
         except ValueError:
             raise ConfigError(f"--media-advertise: {advertise!r} is no IP address") from None
         if address.is_unspecified:

@@ -53,6 +53,14 @@ class Cluster:
         return str(self.id)
 
 
+def read_host(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """An IP address that one host can have; tokens, candidates and SPP have no room for a `%zone`. Raises ValueError."""
+    address = ipaddress.ip_address(text)
+    if "%" in text or address.is_multicast or text == "255.255.255.255":
+        raise ValueError(text)
+    return address
+
+
 def read_endpoint(option: str, text: str) -> Endpoint:
     """HOST:PORT with an address as HOST, IPv6 in brackets; `localhost` is 127.0.0.1."""
     host, colon, port = text.rpartition(":")
@@ -63,7 +71,7 @@ def read_endpoint(option: str, text: str) -> Endpoint:
     elif ":" in host:
         raise ConfigError(f"{option}: {text!r} must be HOST:PORT, with IPv6 as [ADDRESS]:PORT")
     try:
-        address = ipaddress.ip_address(host)
+        address = read_host(host)
     except ValueError:
         raise ConfigError(f"{option}: {text!r} must be HOST:PORT with an IP address") from None
     if not colon or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65_535:

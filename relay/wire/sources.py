@@ -7,15 +7,30 @@ the reader looking for something that he never wrote.
 
 import math
 import re
+import tomllib
+from os import PathLike
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
+from .files import read_small_file
+
 FILE_KEY = "relay.wire.sources.file"
 """In `context.meta`: the path of the file whose values are the context's `default_map`."""
 
 _OPTION = re.compile(r"(--[a-z0-9-]+)[: ]")
+
+
+def read_toml(path: str | PathLike[str]) -> dict[str, Any]:
+    """A TOML file, with or without a byte order mark.
+
+    Raises OSError, or ValueError for whatever the library makes of nonsense: nesting and numbers without end, too.
+    """
+    try:
+        return tomllib.loads(read_small_file(path).decode("utf-8-sig"))
+    except RecursionError:
+        raise ValueError("nested too deep") from None
 
 
 class Number(click.FloatRange):

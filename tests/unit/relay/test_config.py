@@ -1,11 +1,14 @@
 """Options that are not addresses: workers, prefixes, limits, the keyring, TOML, the run directory."""
 
 import ipaddress
+import re
 from pathlib import Path
 
 import pytest
 
 from relay import config
+from relay.addresses import parse_endpoint, parse_listen
+from relay.backbones import parse_backbone
 from relay.errors import ConfigError
 from relay.serve_command import LIMIT_NAMES
 from relay.wire.keyring import generate_line
@@ -22,7 +25,7 @@ def test_workers_auto_is_at_least_one() -> None:
     assert config.parse_workers("--workers", "auto") >= 1
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "129", "many", "", "1.5", "²"])
+@pytest.mark.parametrize("text", ["0", "-1", "129", "many", "", "1.5", "²", "9" * 5000])
 def test_workers_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="--workers"):
         config.parse_workers("--workers", text)
@@ -61,10 +64,18 @@ def test_limits_take_dashes_and_underscores() -> None:
     assert config.parse_limits("--limit", texts, LIMITS) == expected
 
 
-@pytest.mark.parametrize("text", ["nonsense=1", "source_unanswered", "source_unanswered=0"])
+@pytest.mark.parametrize(
+    "text",
+    ["nonsense=1", "source_unanswered", "source_unanswered=0", f"source_unanswered={'9' * 5000}"],
+)
 def test_limits_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="--limit"):
         config.parse_limits("--limit", [text], LIMITS)
+
+
+def test_a_limit_is_given_once() -> None:
+    with pytest.raises(ConfigError, match="twice"):
+        config.parse_limits("--limit", ["source-unanswered=1", "source_unanswered=2"], LIMITS)
 
 
 def test_keyring_faults_name_the_file_and_no_secret(tmp_path: Path) -> None:
@@ -103,7 +114,18 @@ def test_toml_becomes_strings(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    ["wrokers = 2", "workers = [2]", "workers =", "listen = [true]", "workers = 1970-01-01"],
+    [
+        "wrokers = 2",
+        "workers = [2]",
+        "workers =",
+        "workers = true",
+        "listen = true",
+        "listen = [true]",
+        "workers = 1970-01-01",
+        'workers = "a\\u0000b"',
+        f"workers = {'9' * 5000}",
+        f"listen = {'[' * 5000}",
+    ],
 )
 def test_toml_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "relay.toml"
@@ -111,6 +133,55 @@ def test_toml_refused(tmp_path: Path, content: str) -> None:
     with pytest.raises(ConfigError, match="--config") as raised:
         config.load_toml("--config", str(path), {"workers": False, "listen": True})
     assert str(path) in str(raised.value)
+
+
+def test_toml_may_begin_with_a_byte_order_mark_and_flags_are_true_or_false(tmp_path: Path) -> None:
+    path = tmp_path / "relay.toml"
+    path.write_bytes(b"\xef\xbb\xbftakeover = true\r\nworkers = 2\r\n")
+    known = {"takeover": False, "workers": False}
+    assert config.load_toml("--config", str(path), known, {"takeover"}) == {
+        "takeover": True,
+        "workers": "2",
+    }
+
+
+@pytest.mark.parametrize(
+    ("listen", "internal", "backbone", "named"),
+    [
+        (["127.0.0.1:5", "127.0.0.1:5"], "127.0.0.1:0", None, "--listen 127.0.0.1:5"),
+        (["0.0.0.0:5", "127.0.0.1:5"], "127.0.0.1:0", None, "--listen 127.0.0.1:5"),
+        (["*:5", "[::1]:5"], "127.0.0.1:0", None, "--listen [::1]:5"),
+        (["127.0.0.1:6"], "127.0.0.1:5", None, "--internal 127.0.0.1:5"),
+        (["127.0.0.1:9"], "127.0.0.1:5", "127.0.0.1:6", "--backbone 127.0.0.1:6"),
+    ],
+)
+def test_two_options_cannot_have_one_port(
+    listen: list[str], internal: str, backbone: str | None, named: str
+) -> None:
+    across = parse_backbone(backbone, ["10.0.0.0/8"] if backbone else [])
+    with pytest.raises(ConfigError, match=re.escape(named)):
+        config.check_apart(
+            [parse_listen("--listen", text) for text in listen],
+            parse_endpoint("--internal", internal),
+            2,
+            across,
+        )
+
+
+def test_ports_that_only_look_alike_are_apart() -> None:
+    listen = [parse_listen("--listen", text) for text in ("*:5", "127.0.0.1:0", "127.0.0.1:0")]
+    config.check_apart(listen, parse_endpoint("--internal", "127.0.0.1:6"), 2, None)
+
+
+@pytest.mark.parametrize("url", ["redis://h", "redis://h/", "rediss://u:p@h:1/3", "unix:///r.sock"])
+def test_redis_urls(url: str) -> None:
+    assert config.parse_redis("--redis", url + "\n") == url
+
+
+@pytest.mark.parametrize("url", ["redis://h/zero", "redis://h/-1", "http://h", "redis://h:99999/0"])
+def test_redis_urls_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match="--redis"):
+        config.parse_redis("--redis", url)
 
 
 def test_run_dir_of_systemd_wins() -> None:

@@ -133,7 +133,13 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"redis": "http://user:hunter2@example.org"}, "--redis"),
     ({"redis": "redis://:hunter2@example.org:port"}, "--redis"),
     ({"geoip": "/proc/self/status"}, "--geoip"),
+    ({"redis": "redis://example.org/zero"}, "--redis"),
     ({"allow_relay": "10.0.0.0/99"}, "--allow-relay"),
+    ({"allow_relay": "fe80::1%lo"}, "--allow-relay"),
+    ({"ingress": "a=[fe80::1%lo]:1"}, "--ingress"),
+    ({"ingress": "a=224.0.0.1:1"}, "--ingress"),
+    ({"media": "255.255.255.255:1"}, "--media"),
+    ({"media_advertise": "224.0.0.1"}, "--media-advertise"),
     ({"allow_relay": "10.0.0.1/8"}, "--allow-relay"),
     ({"ipv6_prefix": "2001:db8::/64"}, "--ipv6-prefix"),
     ({"ipv6_prefix": "16=2001:db8::/64"}, "--ipv6-prefix"),
@@ -282,7 +288,8 @@ def test_everything_from_the_environment(keyring: str) -> None:
 
 @pytest.mark.parametrize(
     "text", ["nonsense", "workers = [1]", "no_such = 1", "config = 'x'", "ingress = [[1]]",
-             "media = {a=1}"]
+             "media = {a=1}", "cluster = true", "workers = true", "ingress = true",
+             'http = "a\\u0000:1"', f"cluster = {'9' * 5000}", f"ingress = {'[' * 5000}"]
 )  # fmt: skip
 def test_a_wrong_file_is_one_line(keyring: str, tmp_path: Path, text: str) -> None:
     file = tmp_path / "t.toml"
