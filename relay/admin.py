@@ -2,12 +2,15 @@
 
 1. /healthz says whether the loops turn, and nothing else: not Redis, not draining.
 2. /readyz says whether new clients should be sent here.
-3. It answers GET and HEAD, keeps no connection longer than IDLE_LIMIT_S, and serves at most
-   CONNECTION_LIMIT at once; it is never on the packet path.
+3. It answers GET and HEAD, and serves at most CONNECTION_LIMIT at once; it is never on the packet path.
+4. A connection has IDLE_LIMIT_S for each request, however slowly it comes. When all places are taken, the one that
+   has owed a request longest gives way to a newcomer: who opens connections and says nothing keeps no probe out.
 """
 
+import contextlib
 import socket
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -36,21 +39,59 @@ class AdminServer(ThreadingHTTPServer):
         self.health = health
         self.registry = metrics
         self.log = log
-        self._free = threading.BoundedSemaphore(CONNECTION_LIMIT)
+        self._places = threading.Lock()
+        self._owing_since_s: dict[socket.socket, float | None] = {}
+        """Of each open connection; None while it is being answered."""
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """One thread a connection, up to the limit; what is above it is closed."""
-        if not self._free.acquire(blocking=False):
+        """One thread a connection, while there is a place or one can be made."""
+        with self._places:
+            if len(self._owing_since_s) >= CONNECTION_LIMIT:
+                self._make_place()
+            has_place = len(self._owing_since_s) < CONNECTION_LIMIT
+            if has_place:
+                self._owing_since_s[request] = time.monotonic()
+        if has_place:
+            super().process_request(request, client_address)
+        else:
             self.shutdown_request(request)
-            return
-        super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """In the connection's thread."""
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._free.release()
+            with self._places:
+                self._owing_since_s.pop(request, None)
+
+    def note_turn(self, request: socket.socket, *, owes: bool) -> None:
+        """Whether the connection owes a request from now on, or is being answered."""
+        with self._places:
+            if request in self._owing_since_s:
+                self._owing_since_s[request] = time.monotonic() if owes else None
+
+    def service_actions(self) -> None:
+        """A few times a second: hang up on those who are over their time."""
+        limit_s = time.monotonic() - IDLE_LIMIT_S
+        with self._places:
+            for request, since_s in list(self._owing_since_s.items()):
+                if since_s is not None and since_s < limit_s:
+                    self._hang_up(request)
+
+    def _make_place(self) -> None:
+        owing = {
+            request: since_s
+            for request, since_s in self._owing_since_s.items()
+            if since_s is not None
+        }
+        if owing:
+            self._hang_up(min(owing, key=owing.__getitem__))
+
+    def _hang_up(self, request: socket.socket) -> None:
+        """Its thread wakes up, closes it and ends."""
+        del self._owing_since_s[request]
+        with contextlib.suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away is no event; a fault of ours is one line."""
@@ -62,7 +103,12 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = IDLE_LIMIT_S
 
+    def handle_one_request(self) -> None:
+        self.server.note_turn(self.connection, owes=True)
+        super().handle_one_request()
+
     def do_GET(self) -> None:
+        self.server.note_turn(self.connection, owes=False)
         path = self.path.partition("?")[0]
         if path == "/healthz":
             stalled = self.server.health.stalled()

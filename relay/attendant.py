@@ -1,6 +1,9 @@
 """The supervisor's side of the control process: starts it, and starts it again when it dies.
 
-Packets never wait for it, so a control process that dies again and again costs its pause only.
+1. Packets never wait for it, so a control process that dies again and again costs its pause only.
+2. One that hangs leaves probes without an answer, which ends the whole relay where they decide: it is asked
+   once a second, and one that does not answer is killed and replaced. As in relay/pool.py, nobody is judged
+   for a time in which this process was late, or the other got no CPU.
 """
 
 import time
@@ -10,6 +13,7 @@ from relay.addresses import HostPort
 from relay.cachelink import CacheLink
 from relay.child import Child
 from relay.config import LogConfig
+from relay.cpus import read_activity
 from relay.estate import Estate
 from relay.events import Events
 from relay.log import Logger
@@ -17,6 +21,8 @@ from relay.status import StatusPage
 from relay.wire.fleet import draw_announcer
 
 BACKOFF_S = 2.0
+ASK_EVERY_S = 1.0
+HUNG_AFTER_S = 10.0
 
 
 class ControlKeeper:
@@ -47,17 +53,24 @@ class ControlKeeper:
         self._child: Child | None = None
         self._started_s = 0.0
         self._retry_at_s = 0.0
+        self._ticked_s = 0.0
+        self._asked_s = 0.0
+        self._heard_s = 0.0
 
     def has(self, pid: int) -> bool:
         """Whether `pid` is the control process and has not been reaped."""
         return self._child is not None and self._child.pid == pid
 
     def tick(self) -> None:
-        """Start the process when there is none and its pause is over."""
+        """Start the process when there is none and its pause is over; ask one that there is."""
         now_s = time.monotonic()
-        if self._child is not None or now_s < self._retry_at_s:
-            return
-        self._started_s = now_s
+        if self._child is not None:
+            self._ask(self._child, now_s)
+        elif now_s >= self._retry_at_s:
+            self._start(now_s)
+
+    def _start(self, now_s: float) -> None:
+        self._started_s = self._heard_s = now_s
         try:
             child = Child("relay.control", self._descriptors(), self._description())
         except OSError as error:
@@ -65,12 +78,31 @@ class ControlKeeper:
             self._retry_at_s = now_s + BACKOFF_S
             return
         self._child = child
+        self._events.watch(child.channel.fileno(), lambda: self._on_answer(child))
         self._events.watch(child.pidfd, lambda: self._on_exit(child))
         self._log.debug("control_started", pid=child.pid)
+
+    def _ask(self, child: Child, now_s: float) -> None:
+        if now_s - self._ticked_s > ASK_EVERY_S:
+            self._heard_s = now_s
+        self._ticked_s = now_s
+        if now_s - self._asked_s >= ASK_EVERY_S:
+            self._asked_s = now_s
+            child.send({"alive": True})
+        if now_s - self._heard_s > HUNG_AFTER_S and not read_activity(child.pid).runnable:
+            self._heard_s = now_s
+            self._log.error("control_hung", pid=child.pid)
+            child.kill()
+
+    def _on_answer(self, child: Child) -> None:
+        if child.receive() is None:  # it has closed its end, or died: its pidfd tells
+            self._events.unwatch(child.channel.fileno())
+        self._heard_s = time.monotonic()
 
     def end(self) -> None:
         """Kill and reap it: it holds nothing that could be lost."""
         if self._child is not None:
+            self._events.unwatch(self._child.channel.fileno())
             self._events.unwatch(self._child.pidfd)
             self._child.kill()
             self._child.wait()
@@ -114,6 +146,7 @@ class ControlKeeper:
         how = child.reap()
         if how is None:
             return
+        self._events.unwatch(child.channel.fileno())
         self._events.unwatch(child.pidfd)
         child.close()
         self._child = None

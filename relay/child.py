@@ -4,7 +4,7 @@
    what they mean from a memfd: no key ever stands on a command line or in the environment.
 2. The supervisor and a child talk over a SOCK_SEQPACKET pair, one JSON object a message.
 3. The supervisor is single-threaded, so nothing else can inherit what is made inheritable here.
-4. A child starts with SIGINT, SIGTERM and SIGHUP blocked: a Ctrl-C or a signal to the process group
+4. A child starts with the supervisor's signals blocked: a Ctrl-C or a signal to the process group
    is the supervisor's to answer.
 """
 
@@ -15,8 +15,9 @@ import socket
 import sys
 from collections.abc import Iterable, Mapping
 
+from relay.signals import ANSWERED, signal_name
+
 _MESSAGE_BYTES = 65536
-_BLOCKED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Child:
@@ -25,22 +26,18 @@ class Child:
     def __init__(self, module: str, fds: Iterable[int], description: Mapping[str, object]) -> None:
         """Start `module`.main(description); the description gets `control`, its end of the pair.
 
-        Raises OSError when the process cannot be made.
+        Raises OSError when the process cannot be made, and leaves nothing behind then.
         """
+        self.module = module
         self.channel, remote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        config_fd = os.memfd_create("relay-child", os.MFD_CLOEXEC)
+        self.channel.setblocking(False)
         try:
-            _write_all(config_fd, {**description, "control": remote.fileno()})
-            self.pid = _spawn(module, config_fd, [*fds, remote.fileno(), config_fd])
+            with remote:
+                self.pid = _start(module, fds, description, remote.fileno())
+            self.pidfd = _open_pidfd(self.pid)
         except BaseException:
             self.channel.close()
             raise
-        finally:
-            os.close(config_fd)
-            remote.close()
-        self.channel.setblocking(False)
-        self.pidfd = os.pidfd_open(self.pid)
-        self.module = module
 
     def send(self, message: Mapping[str, object]) -> bool:
         """Whether the message was handed over; a child that has ended takes none."""
@@ -75,7 +72,7 @@ class Child:
             return None
         if result.si_code == os.CLD_EXITED:
             return f"exit status {result.si_status}"
-        return signal.Signals(result.si_status).name
+        return signal_name(result.si_status)
 
     def wait(self) -> None:
         """Wait for the process's end and reap it; it has been killed."""
@@ -85,6 +82,27 @@ class Child:
         """Close the supervisor's descriptors of a child that has ended."""
         self.channel.close()
         os.close(self.pidfd)
+
+
+def _start(
+    module: str, fds: Iterable[int], description: Mapping[str, object], remote_fd: int
+) -> int:
+    config_fd = os.memfd_create("relay-child", os.MFD_CLOEXEC)
+    try:
+        _write_all(config_fd, {**description, "control": remote_fd})
+        return _spawn(module, config_fd, [*fds, remote_fd, config_fd])
+    finally:
+        os.close(config_fd)
+
+
+def _open_pidfd(pid: int) -> int:
+    """Of a child, which is ended when there is no descriptor left to know it by."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        raise
 
 
 def _spawn(module: str, config_fd: int, fds: list[int]) -> int:
@@ -97,7 +115,7 @@ def _spawn(module: str, config_fd: int, fds: list[int]) -> int:
         {**os.environ, "PYTHONPATH": path},
         # dup2 of a descriptor to itself clears FD_CLOEXEC in the child.
         file_actions=[(os.POSIX_SPAWN_DUP2, fd, fd) for fd in fds],
-        setsigmask=_BLOCKED,
+        setsigmask=ANSWERED,
     )
 
 

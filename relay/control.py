@@ -48,8 +48,8 @@ def main(description_fd: int) -> None:
         get_logger(),
     )
     threading.Thread(target=admin.serve_forever, name="admin", daemon=True).start()
-    while channel.receive(about["control"]) is not None:
-        pass
+    while (asked := channel.receive(about["control"])) is not None:
+        channel.send(about["control"], asked)
     sys.exit(0)
 
 

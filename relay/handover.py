@@ -15,7 +15,8 @@ The successor connects to takeover.sock (SOCK_SEQPACKET) and both send one JSON 
 
 1. A slot never has two writers: the running relay reaps its worker before it says `released`, and
    takes a slot back only after every pidfd of the successor's workers says that they are gone.
-2. A connection that ends before `done` is an abort.
+2. A connection that ends before `done` is an abort. So is one that says nothing for too long: a successor
+   that hangs would keep a slot unserved, and every later takeover out.
 3. Nothing here blocks the running relay: it reads when its selector says so.
 """
 
@@ -24,6 +25,7 @@ import os
 import signal
 import socket
 import struct
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -35,6 +37,10 @@ from relay.log import Logger
 PROTOCOL = 1
 FDS_PER_MESSAGE = 200  # SCM_MAX_FD is 253
 HELLO_LIMIT_S = 10.0
+SILENCE_LIMIT_S = 45.0
+"""More than a successor gives itself to warm up (relay/takeover.py)."""
+TAKING_LIMIT_S = 15.0
+"""Likewise, once it holds a slot."""
 _MESSAGE_BYTES = 65536
 
 
@@ -157,6 +163,8 @@ class Successor:
         self._released: list[int] = []
         self._pidfds: list[int] = []
         self._closed = False
+        self._greeted = False
+        self._heard_s = time.monotonic()
         events.watch(conn.fileno(), self._on_readable)
 
     @property
@@ -176,11 +184,24 @@ class Successor:
         self._log.warning("handover_aborted", reason=reason, released=self._released)
         self._take_back()
 
+    def tick(self) -> None:
+        """Give up a successor that has been silent for too long."""
+        limit_s = HELLO_LIMIT_S
+        if self._greeted:
+            limit_s = TAKING_LIMIT_S if self._released else SILENCE_LIMIT_S
+        if self._closed or time.monotonic() - self._heard_s < limit_s:
+            return
+        if self._greeted and self.pid > 0:
+            # It must not wake up later and think that it is the relay.
+            os.kill(self.pid, signal.SIGKILL)
+        self.abort(f"the successor said nothing for {limit_s:.0f} s")
+
     def _on_readable(self) -> None:
         try:
             message = receive(self._conn)
         except (BlockingIOError, ValueError):
             return
+        self._heard_s = time.monotonic()
         try:
             self._handle(*message) if message else self.abort("the successor ended")
         except OSError as error:
@@ -210,6 +231,7 @@ class Successor:
             send(self._conn, {"refused": refusal})
             self.abort(refusal)
             return
+        self._greeted = True
         manifest, fds = describe(self._estate)
         send(self._conn, {"manifest": manifest, "fds": len(fds)})
         for start in range(0, len(fds), FDS_PER_MESSAGE):

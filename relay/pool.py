@@ -25,6 +25,8 @@ from relay.log import Logger
 from relay.status import StatusPage
 
 HUNG_AFTER_S = 1.0
+TAKING_LIMIT_S = 2.0
+"""From a slot given to a warm worker until it serves; a large table is counted first."""
 STARVED_LIMIT_S = 10.0
 """A worker that gets no CPU for so long is replaced all the same."""
 STARTING_LIMIT_S = 15.0
@@ -70,6 +72,8 @@ class _Member:
     since_s: float
     """When it was started, then when it took its slot."""
     ready: bool = False
+    taking: bool = False
+    """It was given a slot, whether it serves it yet or not."""
     serving: bool = False
     killed: bool = False
     stopped_at_s: float | None = None
@@ -240,15 +244,19 @@ class WorkerPool:
             if member.ready and member.child.send({"take": index}):
                 self._warm.remove(member)
                 slot.member = member
+                member.taking = True
                 member.since_s = now_s
+                member.cpu_at_progress_s = read_activity(member.child.pid).cpu_s
                 return
 
     def _spawn(self) -> bool:
-        stop_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        stop_fd = -1
         try:
+            stop_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             child = Child("relay.worker", self._descriptors(stop_fd), self._description(stop_fd))
         except OSError as error:
-            os.close(stop_fd)
+            if stop_fd >= 0:
+                os.close(stop_fd)
             self._put_off_spawning()
             self._log.error("worker_spawn_failed", reason=error.strerror)
             return False
@@ -354,7 +362,9 @@ class WorkerPool:
         self._spawn_at_s = time.monotonic() + _backoff_s(self._spawn_failures)
 
     def _check_hung(self, member: _Member, progress_s: float, now_s: float) -> None:
-        limit_s = HUNG_AFTER_S if member.serving else STARTING_LIMIT_S
+        limit_s = STARTING_LIMIT_S
+        if member.taking:
+            limit_s = HUNG_AFTER_S if member.serving else TAKING_LIMIT_S
         late = now_s - max(member.since_s, progress_s) > limit_s
         if member.stopped_at_s is not None:
             late = now_s - member.stopped_at_s > RELEASE_LIMIT_S
@@ -362,7 +372,7 @@ class WorkerPool:
             return
         # Killing a worker that waits for a CPU on an overloaded host only adds to the load.
         stale_s = now_s - max(member.since_s, progress_s)
-        if member.serving and stale_s < STARVED_LIMIT_S and member.is_starved():
+        if member.taking and stale_s < STARVED_LIMIT_S and member.is_starved():
             return
         member.killed = True
         self._log.error("worker_hung", pid=member.child.pid)

@@ -31,9 +31,13 @@ class RunDir:
     """SOCK_SEQPACKET; see relay/handover.py."""
 
     def claim(self) -> None:
-        """Write this process's id into the lock file, for the message that another relay gets."""
-        os.ftruncate(self.lock_fd, 0)
-        os.pwrite(self.lock_fd, f"{os.getpid()}\n".encode(), 0)
+        """Write this process's id into the lock file, for the message that another relay gets.
+
+        A full disk costs that message its id, and nothing else.
+        """
+        with contextlib.suppress(OSError):
+            os.ftruncate(self.lock_fd, 0)
+            os.pwrite(self.lock_fd, f"{os.getpid()}\n".encode(), 0)
 
     def close(self) -> None:
         """Give the directory up; the files stay, since a successor may use them already."""

@@ -1,10 +1,26 @@
-"""Signals as something to select on: Python's wakeup descriptor writes their numbers into a pipe."""
+"""Signals as something to select on: Python's wakeup descriptor writes their numbers into a pipe.
+
+1. A signal that other daemons reopen logs or dump state by, and whose default is to end the process, must not
+   end a relay and its calls: it is taken and means nothing.
+"""
 
 import os
 import signal
 import socket
 from collections.abc import Iterable
 from types import FrameType
+
+MEANINGLESS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
+ANSWERED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, *MEANINGLESS)
+"""What the supervisor takes, for its children, too."""
+
+
+def signal_name(number: int) -> str:
+    """`SIGKILL`, or `signal 35` for one that has no name of its own (real-time signals)."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 class SignalPipe:

@@ -26,7 +26,7 @@ from relay.log import Logger
 from relay.notify import barrier, notify
 from relay.pool import PoolConfig, WorkerPool
 from relay.rundir import connect_takeover
-from relay.signals import SignalPipe, Terminal
+from relay.signals import ANSWERED, MEANINGLESS, SignalPipe, Terminal
 from relay.status import State, StatusPage, create_status
 from relay.takeover import Takeover
 from relay.tuning import tune
@@ -93,7 +93,7 @@ class Supervisor:
     def run(self) -> int:
         """Serve until a signal or a successor ends it; the exit status."""
         self._terminal = Terminal()  # before SIGHUP has a handler
-        self._signals = SignalPipe((signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+        self._signals = SignalPipe(ANSWERED)
         self._events.watch(self._signals.fileno(), self._on_signals)
         self._events.watch(self._estate.run_dir.listener.fileno(), self._on_successor)
         self._estate.log_listening(self._log)
@@ -122,6 +122,8 @@ class Supervisor:
             self._estate.run_dir.claim()
             self._tune()
             self._log.info("taken_over")
+        if self._successor is not None:
+            self._successor.tick()
         self._control.tick()
         self._reap_strangers()
         if self._status.state is State.STARTING:
@@ -163,6 +165,8 @@ class Supervisor:
         for number in self._signals.read():
             if number in (signal.SIGTERM, signal.SIGINT):
                 self._on_stop(number)
+            elif number in MEANINGLESS:
+                self._log.warning("signal_without_meaning", signal=number.name)
             elif number == signal.SIGHUP and not self._terminal.is_closed():
                 self._start_successor()
             elif self._stop_signals == 0:

@@ -9,6 +9,8 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.support.process import Processes
 from tests.support.relayed import RTP, Client, Relay, Transceiver, is_running, wait_until
 from tests.support.stream import Stream
@@ -95,3 +97,45 @@ def test_a_dying_standby_is_replaced_and_costs_nothing(
     relay.process.wait_event("standby_died")
     wait_until(lambda: relay.metrics()["relay_standby_ready"] == 1, "another standby")
     assert relay.metrics()["relay_worker_restarts_total"] == 0
+
+
+def test_a_hung_standby_that_is_given_a_slot_is_replaced(
+    processes: Processes, tmp_path: Path
+) -> None:
+    relay = Relay(processes, tmp_path)
+    wait_until(lambda: relay.metrics()["relay_standby_ready"] == 1, "a standby")
+    ready = {event["pid"] for event in relay.process.events("worker_ready")}
+    standby = (ready - set(relay.worker_pids().values())).pop()
+    os.kill(standby, signal.SIGSTOP)
+    os.kill(relay.worker_pids()[0], signal.SIGKILL)
+    relay.process.wait_event("worker_hung", pid=standby, timeout_s=10.0)
+    relay.process.wait_events("worker_serving", slot=0, count=2)
+
+
+def test_a_hung_control_process_is_replaced(processes: Processes, tmp_path: Path) -> None:
+    relay = Relay(processes, tmp_path)
+    control = relay.process.wait_event("control_started")["pid"]
+    os.kill(control, signal.SIGSTOP)
+    relay.process.wait_event("control_hung", pid=control)
+    wait_until(lambda: relay.get("/healthz")[0] == 200, "an answer of the next one")
+    assert relay.metrics()["relay_control_restarts_total"] == 1
+
+
+def test_a_worker_may_end_by_a_signal_without_a_name(processes: Processes, tmp_path: Path) -> None:
+    relay = Relay(processes, tmp_path)
+    number = signal.SIGRTMIN + 1
+    os.kill(relay.worker_pids()[0], number)
+    assert relay.process.wait_event("worker_died")["how"] == f"signal {number}"
+    relay.process.wait_events("worker_serving", slot=0, count=2)
+
+
+@pytest.mark.parametrize("name", ["SIGUSR1", "SIGUSR2", "SIGALRM"])
+def test_a_signal_without_meaning_ends_nobody(
+    processes: Processes, tmp_path: Path, name: str
+) -> None:
+    relay = Relay(processes, tmp_path)
+    os.killpg(relay.process.pid, signal.Signals[name])
+    relay.process.wait_event("signal_without_meaning", signal=name)
+    assert relay.get("/readyz")[0] == 200
+    assert not relay.process.events("worker_died")
+    assert not relay.process.events("control_died")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import socket
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from relay.admin import CONNECTION_LIMIT, IDLE_LIMIT_S
 from relay.wire.keyring import Keyring, generate_line
 from tests.support import deny
 from tests.support.process import Processes
@@ -81,6 +83,8 @@ def test_one_relay_per_run_directory(processes: Processes, tmp_path: Path) -> No
         (("--idle-timeout", "soon"), "--idle-timeout"),
         (("--backbone", "127.0.0.1:0"), "it needs --backbone-allow"),
         (("--cluster-route", "7=127.0.0.1:1"), "own --cluster"),
+        (("--admin", "a..b:1"), "--admin a..b:1"),
+        (("--listen", "127.0.0.1:9", "--listen", "127.0.0.1:9"), "port is that of --listen"),
         (("--config", "/nonexistent.toml"), "/nonexistent.toml"),
         (("--no-such-option",), "--no-such-option"),
     ],
@@ -273,3 +277,63 @@ def test_ports_of_the_internal_side_count_up(processes: Processes, tmp_path: Pat
         assert relay.internal == [("127.0.0.1", port), ("127.0.0.1", port + 1)]
         return
     pytest.fail("no two free ports in a row")
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-"])
+def test_it_serves_without_standard_streams(
+    processes: Processes, tmp_path: Path, closed: str
+) -> None:
+    """As some supervisors and `nohup … 2>&-` start programs: a socket must not become descriptor 2."""
+    deaf = Relay(processes, tmp_path, prefix=("sh", "-c", f'exec "$@" {closed}', "sh"), ready=False)
+    takeover = tmp_path / "run" / "takeover.sock"
+    wait_until(takeover.exists, "the relay has started")
+    links = [os.readlink(f"/proc/{deaf.process.pid}/fd/{number}") for number in range(3)]
+    assert links[2] == os.devnull
+    assert not any("socket" in link for link in links)
+    assert deaf.process.stop() == 0
+
+
+@pytest.mark.parametrize("descriptors", [12, 16, 20, 24])
+def test_too_few_descriptors_are_said_in_words(
+    processes: Processes, tmp_path: Path, descriptors: int
+) -> None:
+    prefix = ("prlimit", f"--nofile={descriptors}:{descriptors}")
+    poor = Relay(processes, tmp_path, prefix=prefix, ready=False)
+    assert poor.process.wait() == 1
+    assert "Too many open files" in poor.process.output()
+    assert "Traceback" not in poor.process.output()
+    assert last_line(poor.process.output()).startswith("relay: ")
+
+
+def test_connections_that_owe_a_request_keep_no_probe_out(
+    processes: Processes, tmp_path: Path
+) -> None:
+    relay = Relay(processes, tmp_path)
+    with contextlib.ExitStack() as held:
+        slow = [
+            held.enter_context(socket.create_connection(relay.admin))
+            for _ in range(2 * CONNECTION_LIMIT)
+        ]
+        for each in slow:
+            with contextlib.suppress(OSError):  # an earlier one may have given way already
+                each.sendall(b"GET /healthz HTTP/1.1\r\nX-Slow")
+        assert relay.get("/healthz")[0] == 200
+        assert relay.get("/metrics")[0] == 200
+
+
+def test_a_request_that_comes_in_drops_ends(processes: Processes, tmp_path: Path) -> None:
+    relay = Relay(processes, tmp_path)
+    with socket.create_connection(relay.admin) as slow:
+        slow.settimeout(IDLE_LIMIT_S / 20)
+        slow.sendall(b"GET /healthz HTTP/1.1\r\n")
+
+        def is_over() -> bool:
+            try:
+                slow.sendall(b"X")
+                return slow.recv(1) == b""
+            except TimeoutError:
+                return False
+            except OSError:
+                return True
+
+        wait_until(is_over, "the connection's end", timeout_s=3 * IDLE_LIMIT_S)

@@ -298,3 +298,43 @@ def test_a_failing_successor_is_reported(processes: Processes, tmp_path: Path) -
     os.kill(first.process.pid, signal.SIGHUP)
     first.process.wait_event("successor_failed")
     assert first.get("/readyz")[0] == 200
+
+
+def test_a_successor_that_hangs_in_the_middle_loses_what_it_took(
+    processes: Processes, tmp_path: Path, client: Client, transceiver: Transceiver
+) -> None:
+    (tmp_path / "old").mkdir()
+    (tmp_path / "new").mkdir()
+    hasty = other_version(
+        tmp_path / "old", "handover.py", "TAKING_LIMIT_S = 15.0", "TAKING_LIMIT_S = 1.0"
+    )
+    slow = other_version(
+        tmp_path / "new",
+        "worker.py",
+        "    own = about",
+        "    import time; time.sleep(3 * slot)\n    own = about",
+    )
+    first = Relay(processes, tmp_path, cwd=hasty)
+    client.establish(transceiver.ufrag(first.keyring), first.public[0], transceiver)
+    second = Relay(processes, tmp_path, "--takeover", cwd=slow, ready=False)
+    second.process.wait_event("worker_serving", slot=0)
+    os.kill(second.process.pid, signal.SIGSTOP)
+    assert "said nothing" in first.process.wait_event("handover_aborted")["reason"]
+    assert second.process.wait() == -signal.SIGKILL
+    first.process.wait_events("worker_serving", count=4)
+    check_both_ways(first, client, transceiver)
+    again = Relay(processes, tmp_path, "--takeover")
+    assert first.process.wait() == 0
+    check_both_ways(again, client, transceiver)
+
+
+def test_a_connection_without_a_greeting_keeps_no_successor_out_for_long(
+    processes: Processes, tmp_path: Path
+) -> None:
+    hasty = other_version(tmp_path, "handover.py", "HELLO_LIMIT_S = 10.0", "HELLO_LIMIT_S = 1.0")
+    first = Relay(processes, tmp_path, cwd=hasty)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as mute:
+        mute.connect(str(tmp_path / "run" / "takeover.sock"))
+        first.process.wait_event("handover_aborted")
+        Relay(processes, tmp_path, "--takeover")
+        assert first.process.wait() == 0
