@@ -26,10 +26,11 @@ from relay.log import Logger
 from relay.notify import barrier, notify
 from relay.pool import PoolConfig, WorkerPool
 from relay.rundir import connect_takeover
-from relay.signals import ANSWERED, MEANINGLESS, SignalPipe, Terminal
+from relay.signals import ANSWERED, SignalPipe
 from relay.status import State, StatusPage, create_status
 from relay.takeover import Takeover
 from relay.tuning import tune
+from relay.wire.signals import MEANINGLESS, Terminal
 
 TICK_S = 0.1
 STOP_LIMIT_S = 2.0

@@ -30,6 +30,7 @@ from importlib import import_module
 from pathlib import Path
 
 from relay.wire.address import Endpoint
+from relay.wire.signals import MEANINGLESS, Terminal
 
 from .board import Board, Serving
 from .callid import KEY_BYTES, NOWHERE, derive_key
@@ -57,6 +58,8 @@ FAILED_STARTS_MAX = 5
 MAX_RUN_DIR_BYTES = 90  # sun_path has 108 (unix(7))
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGALRM)
+_MUTE = (signal.SIGHUP, *MEANINGLESS)
+"""Stay blocked in children, which shall not end of them."""
 
 
 @dataclass(slots=True)
@@ -114,7 +117,8 @@ class Pool:
         if self._config.redis:
             # redis, only where there is one; now, so that a watch in a place of another needs no disk.
             import_module(".fleet", __package__)
-        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        self._terminal = Terminal()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {*_SIGNALS, *_MUTE})
         self._life = os.pipe()
         self._parts = PoolParts(
             config=self._config,
@@ -194,6 +198,8 @@ class Pool:
                 continue
             if signum == signal.SIGCHLD:
                 self._reap(replace=True)
+            elif signum in _MUTE and not (signum == signal.SIGHUP and self._terminal.is_closed()):
+                self._log.warning("signal_without_meaning", signal=signal.Signals(signum).name)
             else:
                 return self._drain(signum)
 
@@ -356,13 +362,13 @@ class Pool:
 
 
 def _wait_for_signal(timeout_s: float) -> int | None:
-    """The next of _SIGNALS, or None when none comes in time.
+    """The next of _SIGNALS and _MUTE, or None when none comes in time.
 
     CPython's sigtimedwait returns a signal that nobody sent when the process was stopped (SIGSTOP, a
     frozen container) for longer than its time; sigwaitinfo does not.
     """
     signal.setitimer(signal.ITIMER_REAL, max(timeout_s, 0.001))
-    signum = signal.sigwaitinfo(_SIGNALS).si_signo
+    signum = signal.sigwaitinfo({*_SIGNALS, *_MUTE}).si_signo
     return None if signum == signal.SIGALRM else signum
 
 

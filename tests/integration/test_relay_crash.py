@@ -129,7 +129,7 @@ def test_a_worker_may_end_by_a_signal_without_a_name(processes: Processes, tmp_p
     relay.process.wait_events("worker_serving", slot=0, count=2)
 
 
-@pytest.mark.parametrize("name", ["SIGUSR1", "SIGUSR2", "SIGALRM"])
+@pytest.mark.parametrize("name", ["SIGUSR1", "SIGUSR2"])
 def test_a_signal_without_meaning_ends_nobody(
     processes: Processes, tmp_path: Path, name: str
 ) -> None:

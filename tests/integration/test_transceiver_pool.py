@@ -447,3 +447,20 @@ async def test_f11_many_calls_leave_no_descriptor_and_no_memory(serve: Serve) ->
     after = weight()
     assert after[0] <= before[0] + 2
     assert after[1] - before[1] < 30_000_000
+
+
+@pytest.mark.parametrize("name", ["SIGHUP", "SIGUSR1", "SIGUSR2"])
+async def test_a_signal_without_meaning_ends_no_call(serve: Serve, name: str) -> None:
+    server, base = serve()
+    before = children(server.pid)
+    async with stock_call(base) as call:
+        await call.wait()
+        os.killpg(server.pid, signal.Signals[name])
+        await asyncio.to_thread(server.wait_event, "signal_without_meaning", signal=name)
+        frames = call.frames
+
+        async def goes_on() -> bool:
+            return call.frames > frames + 10
+
+        await until(goes_on)
+    assert children(server.pid) == before
