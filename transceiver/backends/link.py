@@ -277,6 +277,11 @@ def _limit_kernel_buffer(websocket: aiohttp.ClientWebSocketResponse) -> None:
 
 async def _close(websocket: aiohttp.ClientWebSocketResponse) -> None:
     """Says goodbye for a second; a peer that does not read is left without it."""
+    sock = websocket.get_extra_info("socket")
     with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError):
         async with asyncio.timeout(1.5):
             await websocket.close()
+    if sock is not None:
+        with contextlib.suppress(OSError):
+            # A transport closes when its buffer is empty, which a peer that does not read puts off for ever.
+            sock.shutdown(socket.SHUT_RDWR)

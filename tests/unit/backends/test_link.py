@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -90,6 +92,15 @@ async def until(condition: Callable[[], Any], timeout_s: float = 10.0) -> None:
             await asyncio.sleep(0.005)
 
 
+def open_sockets() -> int:
+    """Of this process."""
+    found = 0
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found += descriptor.readlink().name.startswith("socket:")
+    return found
+
+
 def note(message: aiohttp.WSMessage, name: str, heard: list[Any]) -> None:
     heard.append(json.loads(message.data)[name])
 
@@ -168,17 +179,21 @@ def test_nobody_listening_gives_up_after_its_time() -> None:
 
 def test_a_server_that_never_answers_the_upgrade_is_given_up() -> None:
     async def scenario() -> None:
-        async def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await asyncio.sleep(60)
-            writer.close()
+        left: list[bool] = []
+
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with contextlib.closing(writer):
+                await reader.read()
+            left.append(True)
 
         server = await asyncio.start_server(accept, "127.0.0.1", 0)
         host, port = server.sockets[0].getsockname()
         owner = Owner()
-        async with linked(URL(f"ws://{host}:{port}/"), owner, connect_timeout_s=0.2, give_up_s=0.5):
+        url, times = URL(f"ws://{host}:{port}/"), {"connect_timeout_s": 0.2, "give_up_s": 0.5}
+        async with server, linked(url, owner, **times):
             await until(lambda: owner.gone)
             assert "TimeoutError" in owner.gone[0]
-        server.close()
+            await until(lambda: len(left) == 1 + len(owner.broken))
 
     run(scenario())
 
@@ -225,11 +240,13 @@ def test_control_events_that_pile_up_end_the_link() -> None:
         owner = Owner()
         async with backend(stall) as url, linked(url, owner) as link:
             await until(lambda: owner.connected)
+            with_both_ends = open_sockets()
             link.release()
             for _ in range(200):
                 link.send({"type": "item", "text": "x" * 60_000})
             await until(lambda: owner.gone)
             assert "does not read" in owner.gone[0]
+            await until(lambda: open_sockets() == with_both_ends - 1)
 
     run(scenario())
 
