@@ -24,7 +24,7 @@ def test_bytes_are_utf_8(text: bytes) -> None:
 
 @pytest.mark.parametrize("text", [b"\xff", b"{", "", "[" * 100_000])
 def test_what_is_no_json_is_refused(text: str | bytes) -> None:
-    with pytest.raises(ValueError, match=""):
+    with pytest.raises(ValueError):
         read_json(text)
 
 

@@ -110,12 +110,13 @@ def test_a_full_disk_ends_the_recording_and_not_the_call(tmp_path: Path) -> None
     recorder.start(tap, tmp_path / "call.wav")  # type: ignore[arg-type]
     recording = recorder._recordings[tap]  # type: ignore[index]
     assert isinstance(recording.sink, _Sound)
-    recording.sink.file = wave.open(full.open("wb", buffering=0), "wb")  # noqa: SIM115
-    recording.sink.file.setparams((2, 2, RATE, 0, "NONE", ""))
-    for _ in range(10):
-        recorder.poll()
-    recorder.stop(tap)  # type: ignore[arg-type]
-    recorder.close()
+    with full.open("wb", buffering=0) as file:
+        recording.sink.file = wave.open(file, "wb")  # noqa: SIM115
+        recording.sink.file.setparams((2, 2, RATE, 0, "NONE", ""))
+        for _ in range(10):
+            recorder.poll()
+        recorder.stop(tap)  # type: ignore[arg-type]
+        recorder.close()
     assert recording.failed
     assert recorder.lost_pieces >= 9
 
