@@ -58,6 +58,37 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- .Values.redis.existingSecret | default (printf "%s-redis" (include "voice.fullname" .)) -}}
 {{- end -}}
 
+{{- define "voice.hasCaBundle" -}}
+{{- with .Values.caBundle -}}
+{{- if or .existingConfigMap .existingSecret }}yes{{ end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What OpenSSL reads in place of its file of authorities; its directory, which has the system's, stays. */}}
+{{- define "voice.caBundleEnv" -}}
+- name: SSL_CERT_FILE
+  value: /etc/voice/ca/ca.crt
+{{- end -}}
+
+{{- define "voice.caBundleMount" -}}
+- {name: ca, mountPath: /etc/voice/ca, readOnly: true}
+{{- end -}}
+
+{{- define "voice.caBundleVolume" -}}
+{{- with .Values.caBundle -}}
+- name: ca
+  {{- if .existingConfigMap }}
+  configMap:
+    name: {{ .existingConfigMap }}
+  {{- else }}
+  secret:
+    secretName: {{ .existingSecret }}
+    defaultMode: 0440
+  {{- end }}
+    items: [{key: {{ .key }}, path: ca.crt}]
+{{- end -}}
+{{- end -}}
+
 {{/* IPv6 in brackets. */}}
 {{- define "voice.host" -}}
 {{- if contains ":" . }}[{{ . }}]{{ else }}{{ . }}{{ end -}}
@@ -142,6 +173,11 @@ Call with the values of relay or transceiver. */}}
 {{- end -}}
 {{- if and (eq .Values.network.ipFamily "IPv6") (not .Values.network.ipv6Prefixes) -}}
 {{- fail "network.ipFamily IPv6 needs network.ipv6Prefixes: a token has room for an address only under a named /64" -}}
+{{- end -}}
+{{- with .Values.caBundle -}}
+{{- if and .existingConfigMap .existingSecret -}}
+{{- fail "caBundle: one of existingConfigMap and existingSecret, not both" -}}
+{{- end -}}
 {{- end -}}
 {{- with .Values.redis -}}
 {{- if gt (len (compact (list .url .existingSecret (.bundled.enabled | ternary "bundled" "")))) 1 -}}

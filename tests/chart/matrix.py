@@ -54,7 +54,11 @@ CASES: dict[str, Values] = {
         "relay": {"publicAddresses": ["2001:db8::7"]},
     },
     "bundled-redis-on-host": {**PUBLIC, "redis": {"bundled": {"enabled": True}}},
-    "redis-url": {**PUBLIC, "redis": {"url": "rediss://:secret@redis.example.com:6379"}},
+    "redis-url": {
+        **PUBLIC,
+        "redis": {"url": "rediss://:secret@redis.example.com:6379"},
+        "caBundle": {"existingSecret": "authorities", "key": "bundle.pem"},
+    },
     "monitoring": {
         "relay": {**PUBLIC["relay"], "clusterRoutes": {"7": ["10.9.0.4:4500"]}},
         "keyring": {"existingSecret": "k"},
@@ -88,6 +92,7 @@ CASES: dict[str, Values] = {
             "existingSecret": "inference",
             "existingSecretKey": "token",
         },
+        "caBundle": {"existingConfigMap": "authorities"},
         "auth": {"callsAtOnce": 10, "callsPerMinute": 60},
         "transceiver": {"maxCallSeconds": 3600, "idleSeconds": 300},
         "test": {"loopback": False},
@@ -198,6 +203,10 @@ REFUSED: dict[str, tuple[Values, str]] = {
     "two caches": (
         {**PUBLIC, "redis": {"url": "redis://r", "bundled": {"enabled": True}}},
         "redis: one of",
+    ),
+    "authorities from two places": (
+        {**PUBLIC, "caBundle": {"existingConfigMap": "a", "existingSecret": "a"}},
+        "caBundle: one of",
     ),
     "other regions' caches in a Secret of the chart": (
         {**PUBLIC, "redis": {"url": "redis://r", "fleetKey": "all"}},

@@ -7,6 +7,7 @@ import ipaddress
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import kubernetes_validate
 import pytest
@@ -143,9 +144,10 @@ def test_volumes_secrets_and_maps_are_there(rendered: Rendered, case: str) -> No
         for one in of_kind(manifests, kind)
     }
     existing = {
-        ("Secret", text)
-        for section in ("keyring", "auth", "redis", "backend")
-        if (text := CASES[case].get(section, {}).get("existingSecret"))
+        (kind, text)
+        for section in ("keyring", "auth", "redis", "backend", "caBundle")
+        for kind in ("Secret", "ConfigMap")
+        if (text := CASES[case].get(section, {}).get(f"existing{kind}"))
     }
     existing.add(("Secret", CASES[case]["relay"].get("backbone", {}).get("existingSecret", "")))
     for name, pod in pods(manifests):
@@ -157,7 +159,7 @@ def test_volumes_secrets_and_maps_are_there(rendered: Rendered, case: str) -> No
             if "secret" in volume:
                 assert ("Secret", volume["secret"]["secretName"]) in {*made, *existing}
             if "configMap" in volume:
-                assert ("ConfigMap", volume["configMap"]["name"]) in made
+                assert ("ConfigMap", volume["configMap"]["name"]) in {*made, *existing}
         for variable in container.get("env", []):
             reference = variable.get("valueFrom", {}).get("secretKeyRef")
             if reference and ("Secret", reference["name"]) not in existing:
@@ -380,6 +382,27 @@ def test_an_existing_secret_is_not_made_again(rendered: Rendered) -> None:
 def test_a_backend_session_arrives_as_json(rendered: Rendered) -> None:
     made = named(rendered("realtime-backend"), "ConfigMap", f"{RELEASE}-session")
     assert json.loads(made["data"]["session.json"]) == {"instructions": 'Say "hello": briefly.'}
+
+
+@pytest.mark.parametrize(
+    ("case", "holder", "key"),
+    [
+        ("redis-url", {"secretName": "authorities", "defaultMode": 0o440}, "bundle.pem"),
+        ("realtime-backend", {"name": "authorities"}, "ca.crt"),
+    ],
+)
+def test_both_programs_read_the_authorities(
+    rendered: Rendered, case: str, holder: dict[str, Any], key: str
+) -> None:
+    for program in ("relay", "transceiver"):
+        pod = pod_of(rendered(case), program)
+        container = pod["spec"]["containers"][0]
+        (file,) = (one["value"] for one in container["env"] if one["name"] == "SSL_CERT_FILE")
+        (mount,) = (one for one in container["volumeMounts"] if one["name"] == "ca")
+        (volume,) = (one for one in pod["spec"]["volumes"] if one["name"] == "ca")
+        (source,) = (source for kind, source in volume.items() if kind != "name")
+        path = file.removeprefix(mount["mountPath"] + "/")
+        assert source == {**holder, "items": [{"key": key, "path": path}]}
 
 
 def test_an_ingress_leads_to_calls_and_page_only(rendered: Rendered) -> None:

@@ -114,6 +114,9 @@ spec:
         - name: RELAY_REDIS
           valueFrom: {secretKeyRef: {name: {{ include "voice.redisSecret" . }}, key: url}}
         {{- end }}
+        {{- if include "voice.hasCaBundle" . }}
+        {{- include "voice.caBundleEnv" . | nindent 8 }}
+        {{- end }}
       ports:
         - {name: media, protocol: UDP, containerPort: {{ $relay.port }}{{ if eq $relay.mode "hostPort" }}, hostPort: {{ $relay.publicPort }}{{ end }}}
         - {name: admin, protocol: TCP, containerPort: {{ $relay.adminPort }}}
@@ -145,6 +148,9 @@ spec:
         {{- if $relay.backbone.existingSecret }}
         - {name: backbone, mountPath: /etc/voice/backbone, readOnly: true}
         {{- end }}
+        {{- if include "voice.hasCaBundle" . }}
+        {{- include "voice.caBundleMount" . | nindent 8 }}
+        {{- end }}
         - {name: run, mountPath: /run/relay}
         - {name: tmp, mountPath: /tmp}
   volumes:
@@ -153,6 +159,9 @@ spec:
     {{- with $relay.backbone.existingSecret }}
     - name: backbone
       secret: {secretName: {{ . }}, defaultMode: 0440}
+    {{- end }}
+    {{- if include "voice.hasCaBundle" . }}
+    {{- include "voice.caBundleVolume" . | nindent 4 }}
     {{- end }}
     - name: run
       emptyDir: {medium: Memory, sizeLimit: 1Mi}
