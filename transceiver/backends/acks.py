@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections import deque
 from dataclasses import dataclass
 from typing import Final
@@ -16,9 +17,11 @@ from .dialect import Event
 
 ACK_WAIT_S: Final = 3.0
 PENDING_MAX: Final = 64
-OWN_EVENT_PREFIX: Final = "bridge_"
+_SECRET: Final = secrets.token_hex(4)
+"""So that no client's event id begins as one of ours by chance."""
+OWN_EVENT_PREFIX: Final = f"bridge_{_SECRET}_"
 """Event ids of what the bridge sends by itself; an `error` that names one is no client's business."""
-NAMED_EVENT_PREFIX: Final = "named_"
+NAMED_EVENT_PREFIX: Final = f"named_{_SECRET}_"
 """Event ids given to client events that came without one."""
 
 

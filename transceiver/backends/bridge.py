@@ -36,6 +36,7 @@ from .kept import Kept
 from .made import buffer_event, error_event, event_id, failed_response
 from .playout import AudioSink, Playout
 from .policy import restrict
+from .split_samples import SplitSamples
 from .turns import Turns
 
 CLIENT_EVENT_MAX_BYTES: Final = 256 * 1024
@@ -77,6 +78,7 @@ class Bridge:
         self._replayed_items: set[str] = set()
         self._open_responses: dict[str, None] = {}
         self._turns = Turns()
+        self._split_samples = SplitSamples()
         self._kept = Kept()
         self._journal, self._in_flight = self._kept.journal, self._kept.in_flight
         self.backend_garbage = 0
@@ -128,7 +130,9 @@ class Bridge:
             return Outgoing([error_event("invalid_json", "The message is not JSON.")])
         kind = event.get("type") if isinstance(event, dict) else None
         if not isinstance(kind, str):
-            return Outgoing([error_event("invalid_event", "An event is an object with a `type`.")])
+            cause = _id_of(event) if isinstance(event, dict) else None
+            message = "An event is an object with a `type`."
+            return Outgoing([error_event("invalid_event", message, cause=cause)])
         try:
             return self._bounded(self._act_on_client(kind, event))
         except ODD_SHAPE:
@@ -202,6 +206,7 @@ class Bridge:
         what was on its way. `unsent` are the ids of events that will follow by themselves.
         """
         self._playout.no_more_audio()
+        self._split_samples.forget()
         out = Outgoing([failed_response(response_id) for response_id in self._open_responses])
         self._open_responses.clear()
         out.to_client += self._acknowledged(self._acks.reconnected(unsent))
@@ -330,21 +335,25 @@ class Bridge:
         try:
             raw = base64.b64decode(event["delta"], validate=True)
         except (KeyError, TypeError, ValueError):
-            raw = b""
-        audio_format = self._dialect.format
-        raw = raw[: len(raw) - len(raw) % audio_format.sample_bytes]
-        if where is None or not raw:
+            where = None
+        if where is None:
             self.backend_garbage += 1
+            return
+        if self._playout.is_cut(where[0]):
+            self._journal.unheard(where[1])
+        audio_format = self._dialect.format
+        raw = self._split_samples.join(where, raw, audio_format.sample_bytes)
+        if not raw:
             return
         duration_ms = len(raw) / audio_format.sample_bytes * 1000 / audio_format.rate_hz
         if self._playout.audio(*where, self._decode(raw), duration_ms):
             out.to_client.append(buffer_event("started", where[0]))
 
     def _interrupt(self) -> Outgoing:
-        if not self._playout.speaking:
-            return Outgoing()
-        self.interruptions += 1
-        interrupted = self._playout.interrupt()
+        self.interruptions += self._playout.speaking
+        interrupted = self._playout.interrupt(self._open_responses)
+        for item_id in interrupted.unheard_item_ids:
+            self._journal.unheard(item_id)
         for cut in interrupted.cuts:
             self._journal.cut(cut.item_id, cut.audio_end_ms / cut.made_ms)
         return Outgoing(
@@ -392,7 +401,9 @@ def _where(event: Event) -> tuple[str, str, int] | None:
         return None
     if len(response_id) > NAME_MAX_CHARS or len(item_id) > NAME_MAX_CHARS:
         return None
-    return (response_id, item_id, content_index) if isinstance(content_index, int) else None
+    if type(content_index) is not int or content_index < 0:
+        return None
+    return response_id, item_id, content_index
 
 
 def _id_of(event: Event) -> str | None:

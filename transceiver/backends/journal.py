@@ -71,6 +71,11 @@ class Journal:
         if len(self._heard) > CUTS_MAX:
             del self._heard[next(iter(self._heard))]
 
+    def unheard(self, item_id: str) -> None:
+        """The user heard nothing of an item, unless a cut said how much."""
+        if item_id not in self._heard:
+            self.cut(item_id, 0.0)
+
     def replay(self) -> list[Event]:
         """The events that bring a fresh backend session to where this one was.
 

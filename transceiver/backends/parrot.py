@@ -256,7 +256,10 @@ class Parrot:
         return [_event("session.updated", session=updated)]
 
     def _append(self, event: Event) -> list[Event]:
-        return self.hear(base64.b64decode(event["audio"], validate=True))
+        pcm = base64.b64decode(event["audio"], validate=True)
+        if len(pcm) % 2:
+            raise ValueError("`audio` is not of whole samples")
+        return self.hear(pcm)
 
     def _commit_on_request(self, event: Event) -> list[Event]:
         if not self._heard:

@@ -1,9 +1,10 @@
 """Which part of which response has been heard: the account behind `output_audio_buffer.*` and truncation.
 
 1. One generation number per content part, given out in the order in which audio arrives; the media path plays in that order.
-2. A response is `started` once, when it is the oldest unfinished one, and then ends once: `stopped` or `cleared`.
+2. A response is `started` once, when what came before it has been heard, and then ends once: `stopped` or `cleared`.
+   One whose end the backend never says is over when a later one is; more sound of one that ended makes it start again.
 3. What nobody heard is cut: never beyond the audio made, never at 0, never when all of it was played.
-4. After a cut, audio of that response that still arrives is dropped.
+4. After a cut, audio of that response that still arrives is dropped; so is that of responses under way of which none had come.
 5. Of an answer nothing is dropped to make room. The user's sound is of the present, so its oldest goes first (link.py);
    an answer is heard from its beginning and makes no sense with a hole in it. So a backend that is far ahead is not
    read (talk.py, AHEAD_MAX_MS): TCP holds the rest back, and with it whatever else the backend says meanwhile. Only what
@@ -13,11 +14,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-REMEMBERED_CUTS: Final = 64
-"""Responses whose late audio is still recognised; older ones ended long ago."""
+REMEMBERED: Final = 64
+"""Responses, cut or ended, whose late audio is still recognised; older ones ended long ago."""
+UNFINISHED_MAX: Final = 64
+"""Responses whose end is awaited at once."""
 
 
 class AudioSink(Protocol):
@@ -51,6 +55,8 @@ class Interrupted:
     cleared_response_ids: tuple[str, ...]
     """Responses that had started and now end with `output_audio_buffer.cleared`."""
     cuts: tuple[Cut, ...]
+    unheard_item_ids: tuple[str, ...]
+    """Items of which nothing went out; there is nothing to cut of them."""
 
 
 @dataclass
@@ -77,6 +83,7 @@ class Playout:
         self._sink = sink
         self._responses: deque[_Response] = deque()
         self._cut: OrderedDict[str, None] = OrderedDict()
+        self._ended: OrderedDict[str, None] = OrderedDict()
         self._last_generation = 0
         self._ended_ms = 0.0
         self.late_bytes_dropped = 0
@@ -101,8 +108,10 @@ class Playout:
             return False
         response = self._find(response_id)
         if response is None:
-            response = _Response(response_id)
+            response = _Response(response_id, done=response_id in self._ended)
             self._responses.append(response)
+            if len(self._responses) > UNFINISHED_MAX:
+                self._responses[-UNFINISHED_MAX - 1].done = True
         part = response.parts.get((item_id, content_index))
         if part is None:
             self._last_generation += 1
@@ -111,7 +120,11 @@ class Playout:
         taken = self._sink.write(part.generation, pcm)
         part.made_ms += duration_ms * taken / len(pcm)
         self.excess_dropped_ms += duration_ms * (len(pcm) - taken) / len(pcm)
-        return self._start_oldest() is not None
+        return response is self._responses[0] and self._start(response)
+
+    def is_cut(self, response_id: str) -> bool:
+        """Whether audio of this response is dropped."""
+        return response_id in self._cut
 
     def part_done(self, response_id: str, item_id: str, content_index: int) -> None:
         """No more audio of this content part will come."""
@@ -134,16 +147,30 @@ class Playout:
     def advance(self) -> list[tuple[str, str]]:
         """What became due: ('stopped' | 'started', response_id), in order. Call it on every wake-up."""
         events = []
-        while self._responses and self._responses[0].done and self._heard(self._responses[0]):
-            self._ended_ms += self._played_ms(self._responses[0])
-            events.append(("stopped", self._responses.popleft().response_id))
-            if (response_id := self._start_oldest()) is not None:
-                events.append(("started", response_id))
+        while self._responses:
+            response = self._responses[0]
+            if self._start(response):
+                events.append(("started", response.response_id))
+            if not self._is_over(response):
+                break
+            self._responses.popleft()
+            self._ended_ms += self._played_ms(response)
+            if response.done:
+                _remember(self._ended, response.response_id)
+            events.append(("stopped", response.response_id))
+        for response in self._responses:
+            if self._start(response):
+                events.append(("started", response.response_id))
+            if not self._heard(response):
+                break
         return events
 
-    def interrupt(self) -> Interrupted:
-        """The user speaks, or the client clears: stop at once and account for what was heard."""
-        cleared, cuts = [], []
+    def interrupt(self, under_way: Iterable[str] = ()) -> Interrupted:
+        """The user speaks, or the client clears: stop at once and account for what was heard.
+
+        `under_way` are the responses that the backend has begun and not ended.
+        """
+        cleared, cuts, unheard = [], [], []
         for response in self._responses:
             self._ended_ms += self._played_ms(response)
             if response.started:
@@ -151,21 +178,33 @@ class Playout:
             cuts += [
                 cut for part in response.parts.values() if (cut := self._cut_of(response, part))
             ]
-            self._cut[response.response_id] = None
-        while len(self._cut) > REMEMBERED_CUTS:
-            self._cut.popitem(last=False)
-        self._responses.clear()
-        self._sink.flush()
-        return Interrupted(tuple(cleared), tuple(cuts))
+            unheard += self._unheard_items(response)
+            _remember(self._cut, response.response_id)
+        for response_id in under_way:
+            _remember(self._cut, response_id)
+        if self._responses:
+            self._responses.clear()
+            self._sink.flush()
+        return Interrupted(tuple(cleared), tuple(cuts), tuple(unheard))
 
     def _find(self, response_id: str) -> _Response | None:
         return next((r for r in self._responses if r.response_id == response_id), None)
 
-    def _start_oldest(self) -> str | None:
-        if not self._responses or self._responses[0].started:
-            return None
-        self._responses[0].started = True
-        return self._responses[0].response_id
+    @staticmethod
+    def _start(response: _Response) -> bool:
+        """Whether it had not started before."""
+        is_first = not response.started
+        response.started = True
+        return is_first
+
+    def _is_over(self, response: _Response) -> bool:
+        is_superseded = any(later.done and self._heard(later) for later in self._responses)
+        return (response.done or is_superseded) and self._heard(response)
+
+    def _unheard_items(self, response: _Response) -> list[str]:
+        parts = response.parts.values()
+        heard = {part.item_id for part in parts if self._sink.played_ms(part.generation) >= 1}
+        return list({part.item_id: None for part in parts if part.item_id not in heard})
 
     def _played_ms(self, response: _Response) -> float:
         parts = response.parts.values()
@@ -184,3 +223,9 @@ class Playout:
         if whole or audio_end_ms <= 0:
             return None
         return Cut(part.item_id, part.content_index, audio_end_ms, part.made_ms)
+
+
+def _remember(ids: OrderedDict[str, None], response_id: str) -> None:
+    ids[response_id] = None
+    if len(ids) > REMEMBERED:
+        ids.popitem(last=False)

@@ -60,6 +60,130 @@ def test_the_next_response_starts_when_the_one_before_is_heard(bridge: Bridge, s
     ]
 
 
+def created(response: str) -> str:
+    return server("response.created", response={"id": response, "status": "in_progress"})
+
+
+SPEECH = server("input_audio_buffer.speech_started", item_id="u1", audio_start_ms=5)
+CLEAR = '{"type": "output_audio_buffer.clear"}'
+
+
+def test_a_response_whose_end_is_never_said_is_over_when_a_later_one_is(
+    bridge: Bridge, sink: Sink
+) -> None:
+    bridge.from_backend(delta(100))
+    bridge.from_backend(delta(100, "resp_2", "item_2"))
+    sink.pass_ms(100)
+    [started] = bridge.advance(0.0).to_client
+    assert (started["type"], started["response_id"]) == ("output_audio_buffer.started", "resp_2")
+    sink.pass_ms(100)
+    bridge.from_backend(delta(100, "resp_3", "item_3"))
+    out = bridge.from_backend(done("resp_2")).to_client[1:]
+    assert [(event["type"].rpartition(".")[2], event["response_id"]) for event in out] == [
+        ("stopped", "resp_1"),
+        ("stopped", "resp_2"),
+        ("started", "resp_3"),
+    ]
+
+
+def test_overlapping_responses_start_and_stop_once_each(bridge: Bridge, sink: Sink) -> None:
+    events = []
+    for response in ("resp_1", "resp_2") * 3:
+        events += bridge.from_backend(delta(100, response, f"item of {response}")).to_client
+    for response in ("resp_2", "resp_1"):
+        events += bridge.from_backend(done(response)).to_client
+    sink.pass_ms(600)
+    events += bridge.advance(0.0).to_client
+    assert [
+        (event["type"].rpartition(".")[2], event["response_id"])
+        for event in events
+        if event["type"] != "response.done"
+    ] == [
+        ("started", "resp_1"),
+        ("stopped", "resp_1"),
+        ("started", "resp_2"),
+        ("stopped", "resp_2"),
+    ]
+
+
+def test_sound_after_the_end_is_played_and_blocks_nobody(bridge: Bridge, sink: Sink) -> None:
+    bridge.from_backend(delta(100))
+    sink.pass_ms(100)
+    bridge.from_backend(done())
+    assert types(bridge.from_backend(delta(100)).to_client) == ["output_audio_buffer.started"]
+    sink.pass_ms(100)
+    assert types(bridge.advance(0.0).to_client) == ["output_audio_buffer.stopped"]
+    out = bridge.from_backend(delta(100, "resp_2", "item_2"))
+    assert types(out.to_client) == ["output_audio_buffer.started"]
+
+
+def test_responses_without_an_end_are_forgotten(bridge: Bridge, sink: Sink) -> None:
+    for number in range(500):
+        bridge.from_backend(delta(1, f"resp_{number}", "item"))
+        sink.pass_ms(1)
+        bridge.advance(0.0)
+    assert len(bridge._playout._responses) <= 65
+
+
+@pytest.mark.parametrize("message", [SPEECH, CLEAR], ids=["speech", "clear"])
+def test_an_interruption_before_the_first_sound_holds(
+    bridge: Bridge, sink: Sink, message: str
+) -> None:
+    bridge.from_backend(created("resp_1"))
+    out = bridge.from_client(message) if message == CLEAR else bridge.from_backend(message)
+    assert "output_audio_buffer.cleared" not in types(out.to_client)
+    assert (out.to_backend, bridge.interruptions) == ([], 0)
+    assert bridge.from_backend(delta(200)).to_client == []
+    assert (sink.queue, bridge.late_audio_bytes) == ([], 200 * MS)
+    assert types(bridge.from_backend(done()).to_client) == ["response.done"]
+    bridge.from_backend(created("resp_2"))
+    next_one = bridge.from_backend(delta(20, "resp_2", "item_2"))
+    assert types(next_one.to_client) == ["output_audio_buffer.started"]
+
+
+def test_interruptions_in_quick_succession_cut_each_response_once(
+    bridge: Bridge, sink: Sink
+) -> None:
+    cuts = []
+    for number in range(3):
+        bridge.from_backend(created(f"resp_{number}"))
+        bridge.from_backend(delta(500, f"resp_{number}", f"item_{number}"))
+        sink.pass_ms(50)
+        for message in (SPEECH, SPEECH, CLEAR):
+            out = bridge.from_client(message) if message == CLEAR else bridge.from_backend(message)
+            cuts += [(event["item_id"], event["audio_end_ms"]) for event in out.to_backend]
+        bridge.from_backend(delta(500, f"resp_{number}", f"item_{number}"))
+    assert cuts == [("item_0", 50), ("item_1", 50), ("item_2", 50)]
+    assert (sink.queue, bridge.interruptions) == ([], 3)
+
+
+def test_samples_that_a_backend_cuts_through_come_together_again(sink: Sink) -> None:
+    heard = {"item_1": b"", "item_2": b""}
+    names = iter(("item_1", "item_2"))
+    of: dict[int, str] = {}
+
+    class Ear(Sink):
+        def write(self, generation: int, pcm: bytes) -> int:
+            heard[of.setdefault(generation, next(names, ""))] += pcm
+            return len(pcm)
+
+    bridge = Bridge(Dialect(), Ear())
+    greet(bridge)
+    sound = bytes(range(200))
+    for at in range(0, 200, 7):
+        for item in ("item_1", "item_2"):
+            audio = base64.b64encode(sound[at : at + 7]).decode()
+            where = {"response_id": "resp_1", "item_id": item, "content_index": 0}
+            bridge.from_backend(server("response.output_audio.delta", delta=audio, **where))
+    assert heard == {"item_1": sound, "item_2": sound}
+    assert bridge.backend_garbage == 0
+
+
+def test_a_delta_of_nothing_is_nothing(bridge: Bridge, sink: Sink) -> None:
+    assert bridge.from_backend(delta(0)).to_client == []
+    assert (sink.queue, bridge.backend_garbage) == ([], 0)
+
+
 def test_speech_cuts_exactly_once_at_what_was_played(bridge: Bridge, sink: Sink) -> None:
     bridge.from_backend(delta(10_000))
     sink.pass_ms(1_000)
@@ -223,6 +347,23 @@ def test_client_garbage_is_answered_and_goes_nowhere(
     assert out.to_backend == []
 
 
+def test_an_event_without_a_type_is_refused_by_its_name(bridge: Bridge) -> None:
+    [error] = bridge.from_client('{"event_id": "mine", "type": 5}').to_client
+    assert error["error"]["event_id"] == "mine"
+
+
+@pytest.mark.parametrize("name", ["bridge_1", "named_1"])
+def test_a_client_may_call_its_events_what_it_likes(bridge: Bridge, name: str) -> None:
+    update = {"type": "session.update", "event_id": name, "session": {}}
+    bridge.from_client(json.dumps(update))
+    refusal = {"type": "invalid_request_error", "message": "x", "event_id": name}
+    [error] = bridge.from_backend(server("error", error=refusal)).to_client
+    assert error["error"]["event_id"] == name
+    bridge.from_client(json.dumps(update))
+    out = bridge.from_backend(server("session.updated", session={}))
+    assert types(out.to_client) == ["session.updated"]
+
+
 @pytest.mark.parametrize(
     "message",
     [
@@ -233,6 +374,8 @@ def test_client_garbage_is_answered_and_goes_nowhere(
         '{"type": "response.output_audio.delta"}',
         '{"type": "response.output_audio.delta", "delta": "###", "item_id": "i", "response_id": "r"}',
         '{"type": "response.output_audio.delta", "delta": 5, "item_id": "i", "response_id": "r"}',
+        '{"type": "response.output_audio.delta", "delta": "AAAA", "item_id": "i", "response_id": "r", "content_index": -1}',
+        '{"type": "response.output_audio.delta", "delta": "AAAA", "item_id": "i", "response_id": "r", "content_index": true}',
     ],
 )
 def test_backend_garbage_is_counted_and_goes_nowhere(bridge: Bridge, message: str) -> None:

@@ -137,3 +137,18 @@ def test_what_nobody_heard_is_not_replayed(bridge: Bridge, sink: Sink) -> None:
     bridge.from_client('{"type":"output_audio_buffer.clear"}')
     _, replayed = bridge.reconnected().to_backend
     assert replayed["item"]["content"] == [{"type": "output_text", "text": "one two three four"}]
+
+
+@pytest.mark.parametrize("before_ms", [0, 20], ids=["before any sound", "queued only"])
+def test_what_was_interrupted_before_it_was_heard_is_not_replayed(
+    bridge: Bridge, before_ms: int
+) -> None:
+    bridge.from_backend(server("response.created", response={"id": "resp_1"}))
+    content = [{"type": "output_audio", "transcript": "nobody heard this"}]
+    item = {"id": "item_1", "type": "message", "role": "assistant", "content": content}
+    bridge.from_backend(server("conversation.item.added", item=item))
+    if before_ms:
+        bridge.from_backend(delta(before_ms))
+    assert bridge.from_client('{"type":"output_audio_buffer.clear"}').to_backend == []
+    bridge.from_backend(delta(1_000))
+    assert types(bridge.reconnected().to_backend) == ["session.update"]

@@ -145,6 +145,15 @@ def test_second_turn_is_not_shifted_by_the_first() -> None:
     )  # the padding is silence, not the first turn
 
 
+def test_sound_that_is_not_of_whole_samples_is_refused_and_shifts_nothing() -> None:
+    parrot = Parrot()
+    append = {"type": "input_audio_buffer.append", "event_id": "odd", "audio": "AAAA"}
+    [error] = parrot.handle(append)
+    assert (error["type"], error["error"]["event_id"]) == ("error", "odd")
+    [empty] = parrot.handle({"type": "input_audio_buffer.commit"})
+    assert empty["error"]["code"] == "input_audio_buffer_commit_empty"
+
+
 def test_item_calls_and_errors_name_their_event() -> None:
     parrot = Parrot()
     item = {
