@@ -1,4 +1,4 @@
-"""A UDP relay that routes WebRTC sessions by a hint in the first packet.
+"""A UDP relay that routes WebRTC sessions by the sealed token in their first packet.
 
 Importing this package costs nothing: workers import it before every instruction that matters.
 """

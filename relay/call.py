@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import fractions
 import functools
+import json
 import math
 import ssl
 import time
@@ -72,10 +73,11 @@ class CallReport:
             parts.append(f"echo {self.echo_ms:.0f}")
         if self.longest_gap_ms is not None:
             parts.append(f"longest gap {self.longest_gap_ms:.0f}")
-        parts.append(
-            f"lost {self.lost_in}/{self.packets_in + self.lost_in} in,"
-            f" {self.lost_out}/{self.packets_out} out"
-        )
+        if self.call_id:
+            parts.append(
+                f"lost {self.lost_in}/{self.packets_in + self.lost_in} in,"
+                f" {self.lost_out}/{self.packets_out} out"
+            )
         if self.rtt_ms is not None:
             parts.append(f"rtt {self.rtt_ms:.1f}")
         parts.append(f"FAILED: {self.trouble}" if self.trouble else "ok")
@@ -196,9 +198,7 @@ class _Call:
                 hint = (
                     "; a key comes from --key or RELAY_CALL_KEY" if response.status == 401 else ""
                 )
-                raise _TroubleError(
-                    f"the offer got {response.status}: {' '.join(text.split())[:200]}{hint}"
-                )
+                raise _TroubleError(f"the offer got {response.status}: {_words(text)[:200]}{hint}")
             location = URL(response.headers.get("Location", ""))
             self._location = str(response.url.join(location))
         self._report.call_id = self._location.rpartition("/")[2]
@@ -369,6 +369,13 @@ def _encoded_cycle() -> tuple[bytes, ...]:
         packets += [bytes(packet) for packet in encoder.encode(frame)]
     half = round(CYCLE_S / _FRAME_S)
     return tuple(packets[:half])
+
+
+def _words(refusal: str) -> str:
+    """The message of an error in OpenAI's shape; what has none, as it came."""
+    with contextlib.suppress(ValueError, LookupError, TypeError):
+        refusal = str(json.loads(refusal)["error"]["message"])
+    return " ".join(refusal.split()).removesuffix(".")
 
 
 def _candidates(answer: str) -> str:

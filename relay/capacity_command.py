@@ -41,10 +41,10 @@ import click
 )
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
 def capacity(sessions: int, up_us: float | None, down_us: float | None, **options: Any) -> None:
-    """Count cores, hosts, memory, bandwidth and Redis operations for a number of sessions.
+    """Count what a number of sessions needs.
 
-    Unless both are given, the CPU time of a packet is measured on this machine, on loopback: about
-    two seconds.
+    Cores, hosts, memory, bandwidth and Redis operations. Unless --up-us and --down-us are given, the
+    CPU time of a packet is measured on this machine, on loopback: about two seconds.
     """
     import dataclasses
     import json

@@ -46,7 +46,7 @@ class OneLineGroup(click.Group):
 )
 @click.version_option(package_name="voice-relay", message="%(version)s")
 def main() -> None:
-    """A UDP relay that routes WebRTC sessions by a hint in the first packet."""
+    """A UDP relay that routes WebRTC sessions by the sealed token in their first packet."""
 
 
 @main.command()
@@ -104,9 +104,10 @@ def call(
     insecure: bool,
     key: str | None,
 ) -> int:
-    """Place calls at URL, and say how they went: timeline, loss, echo delay, in milliseconds.
+    """Place calls, and say how they went.
 
-    URL is where offers are taken, or the origin alone. The exit status is 1 when a call is not
+    A line each: milliseconds from the offer to each step, to a beep's echo and of the longest gap,
+    packets lost, round-trip time. URL is where offers are taken, or the origin alone. The exit status is 1 when a call is not
     answered, does not connect, is cut off, stays silent, or loses too much.
     """
     import asyncio
@@ -170,7 +171,7 @@ def call(
 )
 @log_options("warning")
 def demo(**options: Any) -> int:
-    """Start relay, transceivers and a page to talk to, all on this machine.
+    """Start everything on this machine, with a page to talk to.
 
     With several regions, the first one's addresses are those of the options; ports of the others follow.
     """

@@ -76,7 +76,7 @@ def test_a_wrong_key_is_a_failure(
     _, origin = house()
     caller = processes.relay("call", origin, "--key=wrong")
     assert caller.wait() == 1
-    assert "FAILED: the offer got 401" in caller.output()
+    assert caller.output().startswith("call 1 | (no id) | FAILED: the offer got 401: The API key")
     assert "--key or RELAY_CALL_KEY" in caller.output()
 
 
