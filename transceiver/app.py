@@ -28,7 +28,7 @@ from .replies import error_response, http_error_response
 from .session import Call
 from .siblings import call_not_found
 from .steering import Viewpoint
-from .trickle import is_restart
+from .trickle import is_fragment, is_restart
 
 SECRETS_PATH = "/v1/realtime/client_secrets"
 MAX_PATCH_BYTES = 16_384
@@ -149,7 +149,10 @@ class _Signaling:
         principal, forwarded = await self._locate(request, body)
         if forwarded is not None:
             return forwarded
-        if is_restart(body, self._find(request, principal).offer):
+        call = self._find(request, principal)
+        if not is_fragment(body):
+            raise RequestError(400, "invalid_fragment", "The body is not an SDP fragment.")
+        if is_restart(body, call.offer):
             message = "ICE restarts are not supported; the call goes on as it was."
             raise RequestError(422, "ice_restart_unsupported", message)
         return web.Response(status=204)

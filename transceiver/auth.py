@@ -179,7 +179,7 @@ class Authenticator:
                 "secret_cannot_make_secrets",
                 "A client secret cannot make another; use an API key.",
             )
-        request = _object(request, "the body")
+        request = _object(request, None)
         session = _object(request.get("session"), "session")
         limits = _object(request.get("limits"), "limits")
         expires_at = int(now_s) + _expiry_s(_object(request.get("expires_after"), "expires_after"))
@@ -193,15 +193,14 @@ class Authenticator:
         }
         plain = json.dumps(sealed, separators=(",", ":")).encode()
         if len(plain) > SESSION_MAX_BYTES:
-            raise AuthError(
-                400, "session_too_large", f"`session` is over {SESSION_MAX_BYTES} bytes."
-            )
+            message = f"`session` is over {SESSION_MAX_BYTES} bytes."
+            raise AuthError(400, "session_too_large", message, param="session")
         nonce = os.urandom(12)
         box = nonce + self._seal.encrypt(nonce, zlib.compress(plain, 9), _SEAL_PURPOSE)
         value = CLIENT_SECRET_PREFIX + base64.urlsafe_b64encode(box).decode("ascii").rstrip("=")
         if len(value) > CLIENT_SECRET_MAX_CHARS:
             message = "`session` does not fit into a client secret; send long parts with `session.update`."
-            raise AuthError(400, "session_too_large", message)
+            raise AuthError(400, "session_too_large", message, param="session")
         shown = {
             "type": "realtime",
             **session,
@@ -261,23 +260,25 @@ def _parse_key(words: list[str]) -> ApiKey:
     )
 
 
-def _object(value: Any, name: str) -> dict[str, Any]:
+def _object(value: Any, name: str | None) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise AuthError(400, "invalid_value", f"`{name}` must be an object.")
+        what = "The body" if name is None else f"`{name}`"
+        raise AuthError(400, "invalid_value", f"{what} must be an object.", param=name)
     return value
 
 
 def _expiry_s(expires_after: Mapping[str, Any]) -> int:
     seconds = expires_after.get("seconds", EXPIRY_DEFAULT_S)
     if expires_after.get("anchor", "created_at") != "created_at":
-        raise AuthError(400, "invalid_value", "`expires_after.anchor` must be `created_at`.")
+        message = "`expires_after.anchor` must be `created_at`."
+        raise AuthError(400, "invalid_value", message, param="expires_after.anchor")
     if type(seconds) is not int or not EXPIRY_MIN_S <= seconds <= EXPIRY_MAX_S:
         message = (
             f"`expires_after.seconds` must be a whole number from {EXPIRY_MIN_S} to {EXPIRY_MAX_S}."
         )
-        raise AuthError(400, "invalid_value", message)
+        raise AuthError(400, "invalid_value", message, param="expires_after.seconds")
     return seconds
 
 
@@ -286,9 +287,8 @@ def _max_call_s(limits: Mapping[str, Any]) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
-        raise AuthError(
-            400, "invalid_value", "`limits.max_call_seconds` must be a positive number."
-        )
+        message = "`limits.max_call_seconds` must be a positive number."
+        raise AuthError(400, "invalid_value", message, param="limits.max_call_seconds")
     return float(value)
 
 
@@ -297,9 +297,6 @@ def _updatable(limits: Mapping[str, Any]) -> list[str] | None:
     if value is None:
         return None
     if not isinstance(value, list) or not all(isinstance(path, str) and path for path in value):
-        raise AuthError(
-            400,
-            "invalid_value",
-            "`limits.updatable` must be a list of paths like `audio.output.voice`.",
-        )
+        message = "`limits.updatable` must be a list of paths like `audio.output.voice`."
+        raise AuthError(400, "invalid_value", message, param="limits.updatable")
     return value

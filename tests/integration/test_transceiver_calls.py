@@ -252,6 +252,7 @@ async def test_d20_candidates_are_taken_a_restart_is_refused_and_unknown_calls_a
     for unknown in (f"{CALLS_PATH}/rtc_{'a' * 80}", f"{CALLS_PATH}/rtc_forged"):
         assert await patch(unknown, own[1], **any_version) == (404, "call_id_not_found")
     assert await patch(location, "x" * 20_000) == (413, "offer_too_large")
+    assert await patch(location, f"{own[1]}\r\n<html>") == (400, "invalid_fragment")
     assert (await stats_of(http, location))["state"] == "new", "a refused restart ends nothing"
     await (await http.delete(location)).read()
     assert await patch(location, own[1]) == (404, "call_id_not_found")

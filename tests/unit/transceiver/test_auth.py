@@ -175,28 +175,31 @@ def test_a_secret_of_another_pool_or_of_a_removed_key_is_refused(
 
 
 @pytest.mark.parametrize(
-    "request_body",
+    ("request_body", "param"),
     [
-        [],
-        "x",
-        {"session": []},
-        {"expires_after": 5},
-        {"expires_after": {"seconds": 9}},
-        {"expires_after": {"seconds": 7_201}},
-        {"expires_after": {"seconds": 60.5}},
-        {"expires_after": {"seconds": True}},
-        {"expires_after": {"anchor": "now", "seconds": 60}},
-        {"limits": {"max_call_seconds": 0}},
-        {"limits": {"max_call_seconds": "60"}},
-        {"limits": {"updatable": "voice"}},
-        {"limits": {"updatable": [1]}},
-        {"session": {"instructions": "x" * 70_000}},
+        ([], None),
+        ("x", None),
+        ({"session": []}, "session"),
+        ({"limits": 1}, "limits"),
+        ({"expires_after": 5}, "expires_after"),
+        *(
+            ({"expires_after": {"seconds": seconds}}, "expires_after.seconds")
+            for seconds in (-1, 0, 9, 7_201, 60.0, 60.5, True, "60", None, 10**4_000)
+        ),
+        ({"expires_after": {"anchor": "now", "seconds": 60}}, "expires_after.anchor"),
+        ({"limits": {"max_call_seconds": 0}}, "limits.max_call_seconds"),
+        ({"limits": {"max_call_seconds": "60"}}, "limits.max_call_seconds"),
+        ({"limits": {"updatable": "voice"}}, "limits.updatable"),
+        ({"limits": {"updatable": [1]}}, "limits.updatable"),
+        ({"session": {"instructions": "x" * 70_000}}, "session"),
     ],
 )
-def test_bad_requests_for_a_secret_are_400(guarded: Authenticator, request_body: Any) -> None:
+def test_bad_requests_for_a_secret_are_400_and_name_what_is_wrong(
+    guarded: Authenticator, request_body: Any, param: str | None
+) -> None:
     with pytest.raises(AuthError) as caught:
         guarded.make_client_secret(Principal("web"), request_body, NOW_S)
-    assert caught.value.status == 400
+    assert (caught.value.status, caught.value.param) == (400, param)
 
 
 def test_a_secret_fits_a_header_or_is_refused(guarded: Authenticator) -> None:

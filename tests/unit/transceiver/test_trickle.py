@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.offers import CHROMIUM, changed, split
 from transceiver.offer import read_offer
-from transceiver.trickle import is_restart
+from transceiver.trickle import is_fragment, is_restart
 
 OFFER = read_offer(CHROMIUM)
 PWD = "a=ice-pwd:0123456789012345678901\r\n"
@@ -29,12 +29,28 @@ def of(ufrag: str) -> bytes:
         (of("another").replace(b"\r\n", b"\n"), True),
         (b"", False),
         (CANDIDATE.encode(), False),
-        (b"\xff\x00 nonsense", False),
         (b"a=candidate:1 1 udp 1 h 1 typ host ufrag a=ice-ufrag:another\r\n", False),
     ],
 )
 def test_another_ufrag_is_a_restart(fragment: bytes, restarts: bool) -> None:
     assert is_restart(fragment, OFFER) is restarts
+
+
+@pytest.mark.parametrize(
+    "fragment",
+    [of("u"), of("u").replace(b"\r\n", b"\n"), of("u").rstrip(), b"", b"\r\n", b"s=\xe4\r\n"],
+)
+def test_fragments(fragment: bytes) -> None:
+    assert is_fragment(fragment)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"\xff\x00 nonsense", b"<html>", b"{}", b"a=x\ra=y", b"a=\0", b" a=ice-ufrag:another", b"A=x"],
+)
+def test_what_is_no_fragment(body: bytes) -> None:
+    assert not is_fragment(body)
+    assert not is_fragment(of("u") + body)
 
 
 def test_the_ufrags_of_all_sections_are_the_sessions() -> None:
