@@ -73,6 +73,8 @@ class _Response:
     response_id: str
     started: bool = False
     done: bool = False
+    is_past: bool = False
+    """Its connection is gone; the next one may give the same name to another."""
     parts: dict[tuple[str, int], _Part] = field(default_factory=dict)
 
 
@@ -140,9 +142,11 @@ class Playout:
             response.done = True
 
     def no_more_audio(self) -> None:
-        """The connection that audio came over is gone: what arrived is all there is."""
+        """The connection that audio came over is gone: what arrived is all there is, and names begin anew."""
         for response in self._responses:
-            response.done = True
+            response.done = response.is_past = True
+        self._cut.clear()
+        self._ended.clear()
 
     def advance(self) -> list[tuple[str, str]]:
         """What became due: ('stopped' | 'started', response_id), in order. Call it on every wake-up."""
@@ -155,7 +159,7 @@ class Playout:
                 break
             self._responses.popleft()
             self._ended_ms += self._played_ms(response)
-            if response.done:
+            if response.done and not response.is_past:
                 _remember(self._ended, response.response_id)
             events.append(("stopped", response.response_id))
         for response in self._responses:
@@ -179,7 +183,8 @@ class Playout:
                 cut for part in response.parts.values() if (cut := self._cut_of(response, part))
             ]
             unheard += self._unheard_items(response)
-            _remember(self._cut, response.response_id)
+            if not response.is_past:
+                _remember(self._cut, response.response_id)
         for response_id in under_way:
             _remember(self._cut, response_id)
         if self._responses:
@@ -188,7 +193,8 @@ class Playout:
         return Interrupted(tuple(cleared), tuple(cuts), tuple(unheard))
 
     def _find(self, response_id: str) -> _Response | None:
-        return next((r for r in self._responses if r.response_id == response_id), None)
+        named = (r for r in self._responses if r.response_id == response_id and not r.is_past)
+        return next(named, None)
 
     @staticmethod
     def _start(response: _Response) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.bridge_events import Sink, delta, server, session_update, types
+from tests.support.bridge_events import Sink, delta, done, server, session_update, types
 from transceiver.backends.bridge import Bridge
 
 
@@ -152,3 +152,30 @@ def test_what_was_interrupted_before_it_was_heard_is_not_replayed(
     assert bridge.from_client('{"type":"output_audio_buffer.clear"}').to_backend == []
     bridge.from_backend(delta(1_000))
     assert types(bridge.reconnected().to_backend) == ["session.update"]
+
+
+@pytest.mark.parametrize("before", ["playing", "cut", "cut after", "ended"])
+def test_a_new_connection_may_name_its_responses_as_the_old_one_did(
+    bridge: Bridge, sink: Sink, before: str
+) -> None:
+    clear = '{"type":"output_audio_buffer.clear"}'
+    bridge.from_backend(delta(100))
+    if before == "cut":
+        bridge.from_client(clear)
+    elif before == "ended":
+        sink.pass_ms(100)
+        bridge.from_backend(done())
+    bridge.reconnected()
+    if before == "cut after":
+        bridge.from_client(clear)
+    events = bridge.from_backend(delta(200, item="item_2")).to_client
+    sink.pass_ms(100)
+    events += bridge.advance(0.0).to_client
+    sink.pass_ms(100)
+    assert bridge.advance(0.0).to_client == []
+    sink.pass_ms(100)
+    events += bridge.from_backend(done()).to_client
+    events += bridge.advance(0.0).to_client
+    told = [event["type"].rpartition(".")[2] for event in events]
+    first = ["stopped"] if before == "playing" else []
+    assert told == [*first, "started", "done", "stopped"]
