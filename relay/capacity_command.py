@@ -4,37 +4,60 @@ from typing import Any
 
 import click
 
+from relay.wire.sources import Number
+
 
 @click.command()
 @click.option(
-    "--sessions", type=click.IntRange(1), required=True, help="Concurrent voice sessions."
+    "--sessions",
+    type=click.IntRange(1, 10**12),
+    required=True,
+    help="Concurrent voice sessions.",
 )
-@click.option("--up-us", type=float, help="CPU time of a packet up. [default: measured here]")
-@click.option("--down-us", type=float, help="CPU time of a packet down. [default: measured here]")
+@click.option(
+    "--up-us",
+    type=Number(0, min_open=True),
+    help="CPU time of a packet up. [default: measured here]",
+)
+@click.option(
+    "--down-us",
+    type=Number(0, min_open=True),
+    help="CPU time of a packet down. [default: measured here]",
+)
 @click.option(
     "--packets-per-second",
-    type=float,
+    type=Number(0, 1e6, min_open=True),
     default=50,
     show_default=True,
     help="Of a session, each way.",
 )
 @click.option(
-    "--payload-bytes", type=int, default=102, show_default=True, help="Of a packet of voice."
+    "--payload-bytes",
+    type=click.IntRange(1, 65507),
+    default=102,
+    show_default=True,
+    help="Of a packet of voice.",
 )
 @click.option(
     "--cores", type=click.IntRange(1), default=16, show_default=True, help="For workers, of a host."
 )
-@click.option("--nic-gbit", type=float, default=10, show_default=True, help="Network of a host.")
+@click.option(
+    "--nic-gbit",
+    type=Number(0, 1e6, min_open=True),
+    default=10,
+    show_default=True,
+    help="Network of a host.",
+)
 @click.option(
     "--load",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=Number(0, 1, min_open=True),
     default=0.5,
     show_default=True,
     help="How full cores and network may be.",
 )
 @click.option(
     "--spare",
-    type=click.FloatRange(0),
+    type=Number(0, 1e6),
     default=0.05,
     show_default=True,
     help="Share of hosts beside those needed; at least one.",

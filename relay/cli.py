@@ -15,7 +15,8 @@ from relay.errors import RelayError
 from relay.options import log_options
 from relay.serve_command import serve
 from relay.wire.sources import Number
-from relay.wire.streams import fill_standard_streams
+from relay.wire.streams import fill_standard_streams, lost_output
+from relay.wire.url import names_a_server
 
 
 class OneLineGroup(click.Group):
@@ -37,6 +38,8 @@ class OneLineGroup(click.Group):
             _fail(error.format_message(), error.exit_code)
         except RelayError as error:
             _fail(str(error), error.exit_status)
+        except OSError as error:
+            _fail(lost_output(error), 1)
 
 
 @click.group(
@@ -117,6 +120,10 @@ def call(
 
     if not url.startswith(("http://", "https://")):
         raise click.BadParameter(f"{url!r} begins with neither http:// nor https://")
+    if not names_a_server(url):
+        raise click.BadParameter(f"{url!r} has no host, or none that can be reached")
+    if key and not key.strip().isprintable():
+        raise click.BadParameter("the key has a line end or a control character in it")
     plan = CallPlan(url, seconds, key and key.strip(), max_loss / 100, not insecure)
 
     async def place() -> int:

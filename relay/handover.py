@@ -20,6 +20,7 @@ The successor connects to takeover.sock (SOCK_SEQPACKET) and both send one JSON 
 3. Nothing here blocks the running relay: it reads when its selector says so.
 """
 
+import errno
 import json
 import os
 import signal
@@ -52,12 +53,17 @@ def send(conn: socket.socket, message: Mapping[str, object], fds: Sequence[int] 
 def receive(conn: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
     """The next message and its descriptors (close-on-exec); None at the connection's end.
 
-    Raises BlockingIOError or TimeoutError as the socket does.
+    Raises BlockingIOError or TimeoutError as the socket does, and OSError when this process may not have so
+    many descriptors: the kernel then leaves some out.
     """
     try:
-        data, fds, _, _ = socket.recv_fds(conn, _MESSAGE_BYTES, FDS_PER_MESSAGE)
+        data, fds, flags, _ = socket.recv_fds(conn, _MESSAGE_BYTES, FDS_PER_MESSAGE)
     except ConnectionError:
         return None
+    if flags & socket.MSG_CTRUNC:
+        for fd in fds:
+            os.close(fd)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
     for fd in fds:
         os.set_inheritable(fd, False)
     return (dict(json.loads(data)), fds) if data else None
@@ -87,7 +93,10 @@ class Predecessor:
                 if more is None:
                     raise HandoverError("the running relay ended while it handed over")
                 self.fds += more[1]
-        except (TimeoutError, OSError, ValueError, KeyError) as error:
+        except OSError as error:
+            reason = error.strerror or f"nothing came for {HELLO_LIMIT_S:.0f} s"
+            raise HandoverError(f"the running relay does not hand over: {reason}") from None
+        except (ValueError, KeyError) as error:
             raise HandoverError(f"the running relay does not hand over: {error!r}") from None
         conn.setblocking(False)
 
@@ -200,6 +209,9 @@ class Successor:
         try:
             message = receive(self._conn)
         except (BlockingIOError, ValueError):
+            return
+        except OSError as error:
+            self.abort(f"the successor cannot be read: {error.strerror}")
             return
         self._heard_s = time.monotonic()
         try:

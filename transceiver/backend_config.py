@@ -17,6 +17,7 @@ from typing import Any, Final
 from yarl import URL
 
 from relay.wire.files import read_small_file
+from relay.wire.url import names_a_server
 
 from .backends.dialect import FORMATS, Dialect
 from .errors import ConfigError
@@ -70,7 +71,8 @@ def _read_backend(text: str, model: str | None) -> BackendSpec:
         url = URL(address)
     except ValueError:
         url = URL()
-    if url.scheme not in ("ws", "wss") or not url.host or not _NAME.fullmatch(name):
+    known = url.scheme in ("ws", "wss") and names_a_server(address)
+    if not known or not _NAME.fullmatch(name):
         raise ConfigError(
             f"--backend: {_without_secrets(text)!r} is none of echo, loopback, ws://…, wss://… "
             "and NAME=wss://…"

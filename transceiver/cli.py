@@ -16,7 +16,7 @@ import click
 
 from relay.wire.files import is_world_readable
 from relay.wire.sources import FILE_KEY, Number, SourcedCommand, read_toml
-from relay.wire.streams import fill_standard_streams
+from relay.wire.streams import fill_standard_streams, lost_output
 
 from . import backend_config, config, log, sites
 from .backend_config import KEY_VARIABLE, BackendOptions
@@ -52,6 +52,9 @@ class _OneLine(click.Group):
         except ConfigError as error:
             click.echo(f"transceiver: {error}", err=True)
             sys.exit(error.exit_status)
+        except OSError as error:
+            click.echo(f"transceiver: {lost_output(error)}", err=True)
+            sys.exit(1)
         sys.exit(result if isinstance(result, int) else 0)
 
 

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from relay.wire.address import Endpoint
 from relay.wire.fleet import NAME
+from relay.wire.url import names_a_server
 
 from .answer import Candidate
 from .errors import ConfigError
@@ -138,14 +139,11 @@ def read_cluster(text: str) -> Cluster:
     url, at, where = rest.rpartition("@")
     if not at or not re.fullmatch(r"[0-9]{1,5}", cluster_id) or int(cluster_id) > 65_535:
         raise ConfigError(f"{option}: {text!r} must be ID=URL@LAT,LON[,WEIGHT], ID 0..65535")
-    try:
-        parts = urlsplit(url)
-        usable = bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
+    if not names_a_server(url):
+        raise ConfigError(f"{option}: cluster {cluster_id} must have a URL http[s]://HOST[:PORT]")
+    parts = urlsplit(url)
     if (
-        not usable
-        or parts.scheme not in ("http", "https")
+        parts.scheme not in ("http", "https")
         or parts.username is not None
         or parts.query
         or parts.fragment

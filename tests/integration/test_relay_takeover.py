@@ -338,3 +338,15 @@ def test_a_connection_without_a_greeting_keeps_no_successor_out_for_long(
         first.process.wait_event("handover_aborted")
         Relay(processes, tmp_path, "--takeover")
         assert first.process.wait() == 0
+
+
+def test_a_successor_without_room_for_the_descriptors_says_so(
+    processes: Processes, tmp_path: Path
+) -> None:
+    first = Relay(processes, tmp_path, workers=8)
+    prefix = ("prlimit", "--nofile=24:24")
+    second = Relay(processes, tmp_path, "--takeover", workers=8, prefix=prefix, ready=False)
+    assert second.process.wait() == 1
+    assert "Too many open files" in second.process.output().strip().splitlines()[-1]
+    first.process.wait_event("handover_aborted")
+    assert first.get("/readyz")[0] == 200

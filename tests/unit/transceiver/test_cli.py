@@ -148,6 +148,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"backend": "https://user:hunter2@example.org"}, "--backend"),
     ({"backend": "echo=wss://example.org"}, "--backend"),
     ({"backend": "wss://"}, "--backend"),
+    ({"backend": "wss://a..b/"}, "--backend"),
+    ({"backend": f"wss://{'a' * 70}.example"}, "--backend"),
     ({"backend_key_file": "/nonexistent"}, "--backend-key-file"),
     ({"backend_header": "no colon"}, "--backend-header"),
     ({"backend_dialect": "klingon"}, "--backend-dialect"),
@@ -228,7 +230,7 @@ def test_clusters(keyring: str, tmp_path: Path) -> None:
     [
         "2", "2=http://a", "http://a@1,2", "x=http://a@1,2", "70000=http://a@1,2", "2=a@1,2",
         "2=ftp://a@1,2", "2=http://@1,2", "2=http://u:hunter2@a@1,2", "2=http://a:x@1,2",
-        "2=http://a?b@1,2", "2=http://a b@1,2", "2=http://a@91,2", "2=http://a@1,2,-1",
+        "2=http://a..b@1,2", "2=http://a?b@1,2", "2=http://a b@1,2", "2=http://a@91,2", "2=http://a@1,2,-1",
     ],
 )  # fmt: skip
 def test_a_wrong_cluster_is_one_line(keyring: str, text: str) -> None:
