@@ -174,7 +174,8 @@ def call(
 @click.option(
     "--backend",
     metavar="URL",
-    help="A Realtime server (ws://… or wss://…) to answer calls; the page also offers the built-in ones.",
+    help="A Realtime server (ws://… or wss://…) to answer calls, its model behind ?model=, its key in "
+    "$TRANSCEIVER_BACKEND_KEY; the page also offers the built-in ones.",
 )
 @log_options("warning")
 def demo(**options: Any) -> int:

@@ -89,7 +89,7 @@ def _load_file(context: click.Context, _parameter: click.Parameter, value: str |
     except OSError as error:
         raise ConfigError(f"--config: {value}: {error.strerror}") from None
     except ValueError as error:
-        raise ConfigError(f"--config: {value}: {error}") from None
+        raise ConfigError(f"--config: {value}: not TOML: {error}") from None
     context.meta[FILE_KEY] = value
     known = {parameter.name: parameter for parameter in context.command.params}
     repeatable = _repeatable(context.command)
