@@ -53,7 +53,13 @@ def main() -> None:
 
 
 @main.command()
-@click.option("--id", "key_id", type=click.IntRange(0, 6), default=0, help="The key's id; each in a keyring has its own.")
+@click.option(
+    "--id",
+    "key_id",
+    type=click.IntRange(0, 6),
+    default=0,
+    help="The key's id; each in a keyring has its own.",
+)
 @click.option("--backbone", is_flag=True, help="A line for --backbone-key instead.")
 def keygen(key_id: int, backbone: bool) -> None:
     """Print a new keyring line.
