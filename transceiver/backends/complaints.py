@@ -56,7 +56,7 @@ class Complaints:
             message = f"The backend is connected and has said nothing for {SILENT_S:.0f} s."
             events.append(error_event("backend_silent", message))
         if lost_ms := self._dropped_ms.news(dropped_ms, now_s):
-            message = f"The backend does not keep up: {lost_ms / 1_000:.1f} s of what was said were dropped."
+            message = f"The backend does not keep up: {lost_ms / 1_000:.2f} s of what was said were dropped."
             events.append(error_event("backend_slow", message))
         if count := self._garbage.news(garbage, now_s):
             message = f"Messages of the backend that could not be understood: {count:.0f}."

@@ -218,12 +218,15 @@ class Link:
     async def _read(self, websocket: aiohttp.ClientWebSocketResponse) -> tuple[str, bool]:
         while True:
             await self._owner.room()
-            message = await websocket.receive()
+            try:
+                message = await websocket.receive()
+            except (aiohttp.ClientError, OSError) as error:  # it answers pings
+                return _failed(error)
             if message.type in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
                 self._speechless_since_s = None
                 self._owner.on_message(message.data)
             elif message.type is aiohttp.WSMsgType.ERROR:
-                return f"the backend's connection failed ({type(message.data).__name__})", False
+                return _failed(message.data)
             elif message.type in (
                 aiohttp.WSMsgType.CLOSE,
                 aiohttp.WSMsgType.CLOSING,
@@ -237,7 +240,7 @@ class Link:
                 try:
                     await websocket.send_str(text)
                 except (aiohttp.ClientError, OSError) as error:
-                    return f"the backend's connection failed ({type(error).__name__})", False
+                    return _failed(error)
             self._wake.clear()
             await self._wake.wait()
 
@@ -260,6 +263,10 @@ class Link:
                 self._audio_chars -= len(queued.text)
                 self.audio_dropped_ms += queued.audio_ms
                 return
+
+
+def _failed(error: BaseException) -> tuple[str, bool]:
+    return f"the backend's connection failed ({type(error).__name__})", False
 
 
 def _fault_of(error: aiohttp.ClientConnectorCertificateError) -> str:

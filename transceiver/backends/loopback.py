@@ -85,9 +85,9 @@ class LoopbackConversation:
 
     def on_event(self, message: str | bytes) -> None:
         """See Conversation.on_event."""
-        event = _read_event(message)
-        if event is None:
-            self._refuse(None, "invalid_event", "An event is a JSON object with a string `type`.")
+        event = _read_object(message)
+        if event is None or not isinstance(event.get("type"), str):
+            self._refuse(event, "invalid_event", "An event is a JSON object with a string `type`.")
             return
         answer = self._answers.get(event["type"])
         if answer is None:
@@ -174,16 +174,14 @@ class LoopbackConversation:
         self._send("error", error=error)
 
 
-def _read_event(message: str | bytes) -> Event | None:
+def _read_object(message: str | bytes) -> Event | None:
     if isinstance(message, bytes) or len(message) > MAX_EVENT_CHARS:
         return None
     try:
         event = read_json(message)
     except ValueError:
         return None
-    if not isinstance(event, dict) or not isinstance(event.get("type"), str):
-        return None
-    return event
+    return event if isinstance(event, dict) else None
 
 
 def _id(prefix: str) -> str:

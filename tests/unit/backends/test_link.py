@@ -152,6 +152,29 @@ def test_a_broken_connection_is_made_again_and_the_owner_knows(code: int | None)
     run(scenario())
 
 
+def test_a_connection_that_breaks_while_a_ping_is_answered_is_made_again() -> None:
+    async def scenario() -> None:
+        async def ping_and_leave(websocket: web.WebSocketResponse, number: int) -> None:
+            if number > 1:
+                async for _ in websocket:
+                    pass
+                return
+            transport: Any = websocket._req.transport  # type: ignore[union-attr]
+            transport.pause_reading()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.5):
+                    while True:  # until nobody can take any more
+                        await websocket.ping(b"x" * 100)
+            transport.abort()
+
+        owner = Owner()
+        async with backend(ping_and_leave) as url, linked(url, owner):
+            await until(lambda: owner.connected == [False, True])
+            assert len(owner.broken) == 1
+
+    run(scenario())
+
+
 @pytest.mark.parametrize("status", [401, 403, 404])
 def test_a_refused_key_is_final_and_says_so(status: int) -> None:
     async def scenario() -> None:

@@ -181,3 +181,10 @@ def test_what_a_client_secret_fixes_stays(line: FakeLine) -> None:
     (updated,) = line.take()
     assert updated["session"]["instructions"] == "be kind"
     assert updated["session"]["tools"] == [1]
+
+
+def test_an_event_without_a_type_is_refused_by_its_name(
+    line: FakeLine, call: LoopbackConversation
+) -> None:
+    say(call, event_id="mine")
+    assert line.take()[0]["error"]["event_id"] == "mine"
