@@ -39,6 +39,9 @@ def test_a_key_typed_into_the_page_places_watches_and_ends_the_call(
     page.wait_for_selector("#notice:not([hidden])")
     assert "Not signed in" in page.inner_text("#notice")
     assert "Settings" in page.inner_text("#notice")
+    page.fill("#key", "wrong")
+    page.click("#tone")
+    wait_until(page, "document.getElementById('notice').innerText.includes('wrong or expired')")
 
     page.fill("#key", f" {KEY} ")
     page.click("#tone")

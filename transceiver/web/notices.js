@@ -83,7 +83,8 @@ export function refusalNotice(error) {
   }
   if (error.status === 0) return { kind: "error", title: "No answer", text: `${error.message} Is it running?` };
   if (error.status === 401) {
-    return { kind: "error", title: "Not signed in", text: `${error.message} Under Settings there is a field for it.`, status: 401 };
+    const wanted = error.code === "missing_api_key" ? "This server wants an API key or a client secret." : error.message;
+    return { kind: "error", title: "Not signed in", text: `${wanted} There is a field for it under Settings.`, status: 401 };
   }
   const retry = error.retryAfterS === null ? "" : ` Try again in ${error.retryAfterS} s.`;
   const title = { 403: "Not allowed", 429: "Too many calls", 503: "The server is full" }[error.status];
