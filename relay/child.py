@@ -89,7 +89,7 @@ def _start(
 ) -> int:
     config_fd = os.memfd_create("relay-child", os.MFD_CLOEXEC)
     try:
-        _write_all(config_fd, {**description, "control": remote_fd})
+        _write_all(config_fd, {**description, "control": remote_fd, "parent": os.getpid()})
         return _spawn(module, config_fd, [*fds, remote_fd, config_fd])
     finally:
         os.close(config_fd)

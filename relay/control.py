@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from relay import channel
 from relay._dataplane import Desks, Stats
 from relay.admin import AdminServer
+from relay.lineage import die_with
 from relay.log import configure, get_logger
 from relay.metrics import Health, registry
 from relay.route_health import RouteAddress, RouteHealth, RouteWatch
@@ -31,6 +32,7 @@ def main(description_fd: int) -> None:
     """The whole life of a control process, described by a JSON file (the supervisor writes it)."""
     os.nice(NICE)
     about: dict[str, Any] = channel.read_description(description_fd)
+    die_with(about["parent"])
     configure(about["log_level"], about["log_format"])
     health = Health(
         Stats(about["stats"], about["slots"]), StatusPage(about["status"]), about["slots"]

@@ -43,6 +43,8 @@ class Supervisor:
         """Bind and allocate everything, or receive it. Raises RelayError."""
         self._config = config
         self._log = log
+        self._terminal = Terminal()  # before SIGHUP has a handler
+        self._signals = SignalPipe(ANSWERED)  # before there is anything to be ended in good order
         _raise_descriptor_limit()
         predecessor: Predecessor | None = None
         if config.takeover:
@@ -93,8 +95,6 @@ class Supervisor:
 
     def run(self) -> int:
         """Serve until a signal or a successor ends it; the exit status."""
-        self._terminal = Terminal()  # before SIGHUP has a handler
-        self._signals = SignalPipe(ANSWERED)
         self._events.watch(self._signals.fileno(), self._on_signals)
         self._events.watch(self._estate.run_dir.listener.fileno(), self._on_successor)
         self._estate.log_listening(self._log)

@@ -14,12 +14,14 @@ from typing import Any, NoReturn
 
 from relay import channel
 from relay._dataplane import ForwardConfig, PublicSocket, Table, Worker
+from relay.lineage import die_with
 
 
 def main(description_fd: int) -> NoReturn:
     """The whole life of a worker process, described by a JSON file (relay/pool.py writes it)."""
     about: dict[str, Any] = channel.read_description(description_fd)
     control: int = about["control"]
+    die_with(about["parent"])
     _name("relay-standby")
     try:
         config = _forward_config(about["forward"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import sys
@@ -227,6 +228,24 @@ def test_workers_end_with_their_supervisor(processes: Processes, tmp_path: Path)
     host, port = relay.public[0]
     again = Relay(processes, tmp_path, listen=(f"{host}:{port}",))
     assert again.public == relay.public
+
+
+def test_even_a_hung_child_leaves_its_ports_to_the_next_relay(
+    processes: Processes, tmp_path: Path
+) -> None:
+    relay = Relay(processes, tmp_path)
+    hung = [
+        relay.worker_pids()[0],
+        relay.process.wait_event("control_started")["pid"],
+    ]
+    for pid in hung:
+        os.kill(pid, signal.SIGSTOP)
+    os.kill(relay.process.pid, signal.SIGKILL)
+    wait_until(lambda: not any(is_running(pid) for pid in hung), "they end")
+    host, port = relay.public[0]
+    admin = "{}:{}".format(*relay.admin)
+    again = Relay(processes, tmp_path, "--admin", admin, listen=(f"{host}:{port}",))
+    assert (again.public, again.admin) == (relay.public, relay.admin)
 
 
 def test_control_is_replaced_and_packets_pass_meanwhile(
