@@ -40,6 +40,30 @@ READING = """(async () => {
   }
 })()"""
 
+# A call of its own, with an audio section for each way; the mid of the section that is heard.
+APART = """async (ways) => {
+  const pc = new RTCPeerConnection();
+  const [track] = (await navigator.mediaDevices.getUserMedia({audio: true})).getTracks();
+  for (const direction of ways) {
+    pc.addTransceiver(direction === 'sendonly' ? track : 'audio', {direction});
+  }
+  pc.createDataChannel('oai-events');
+  await pc.setLocalDescription();
+  const response = await fetch('/v1/realtime/calls', {
+    method: 'POST', body: pc.localDescription.sdp, headers: {'Content-Type': 'application/sdp'},
+  });
+  await pc.setRemoteDescription({type: 'answer', sdp: await response.text()});
+  for (;;) {
+    const reports = [...(await pc.getStats()).values()];
+    const heard = reports.find((report) => report.type === 'inbound-rtp');
+    if (heard && heard.packetsReceived > 10) {
+      pc.close();
+      return heard.mid;
+    }
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+}"""
+
 SHOWN = """({
   state: document.body.dataset.state,
   marks: voiceRelay.call.marks,

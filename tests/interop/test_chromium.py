@@ -11,6 +11,7 @@ import pytest
 
 from tests.interop.demo import Demo
 from tests.interop.page_call import (
+    APART,
     CONNECTED,
     HEARD,
     READING,
@@ -38,28 +39,6 @@ def talk(page: Page, demo: Demo, button: str) -> None:
 
 
 NOTICED_MS = 10_000
-APART = """async (ways) => {
-  const pc = new RTCPeerConnection();
-  const [track] = (await navigator.mediaDevices.getUserMedia({audio: true})).getTracks();
-  for (const direction of ways) {
-    pc.addTransceiver(direction === 'sendonly' ? track : 'audio', {direction});
-  }
-  pc.createDataChannel('oai-events');
-  await pc.setLocalDescription();
-  const response = await fetch('/v1/realtime/calls', {
-    method: 'POST', body: pc.localDescription.sdp, headers: {'Content-Type': 'application/sdp'},
-  });
-  await pc.setRemoteDescription({type: 'answer', sdp: await response.text()});
-  for (;;) {
-    const reports = [...(await pc.getStats()).values()];
-    const heard = reports.find((one) => one.type === 'inbound-rtp');
-    if (heard && heard.packetsReceived > 10) {
-      pc.close();
-      return heard.mid;
-    }
-    await new Promise((resolve) => setTimeout(resolve, 50));
-  }
-}"""
 
 
 def closed(stats_url: str) -> str:

@@ -16,6 +16,7 @@ import pytest
 
 from tests.interop.demo import Demo, start_demo
 from tests.interop.page_call import (
+    APART,
     CONNECTED,
     HEARD,
     READING,
@@ -127,6 +128,15 @@ async def test_the_echo_that_decodes_and_encodes_is_understood(
         assert reading["energy"] > 0
         await tab.click("#talk")
         await tab.wait_for("document.body.dataset.state === 'ended'")
+
+
+@pytest.mark.parametrize("ways", [["recvonly", "sendonly"], ["sendonly", "recvonly"]])
+async def test_hears_itself_when_each_way_has_a_section_of_its_own(
+    open_firefox: OpenFirefox, demo: Demo, ways: list[str]
+) -> None:
+    async with open_firefox() as tab:
+        await tab.goto(demo.url)
+        assert await tab.evaluate(f"({APART})({ways})") == str(ways.index("recvonly"))
 
 
 async def test_a_refused_microphone_is_said_and_the_tone_still_talks(
