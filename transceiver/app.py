@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
+from pathlib import Path
 
 from aiohttp import web
 
@@ -61,7 +62,9 @@ def make_public_app(parts: AppParts) -> web.Application:
     if parts.demo_dir is not None:
         app.router.add_get("/", signaling.demo_page)
         app.router.add_get("/demo/config.json", signaling.demo_config)
-        app.router.add_static("/demo/", parts.demo_dir)
+        # By name, so that what a stranger asks for never names a file.
+        for file in filter(Path.is_file, parts.demo_dir.iterdir()):
+            app.router.add_get(f"/demo/{file.name}", _file(file))
     return app
 
 
@@ -243,6 +246,13 @@ async def _preflight(request: web.Request) -> web.Response:
     wanted = request.headers.get("Access-Control-Request-Headers", "")
     allowed = wanted if _HEADER_LIST.fullmatch(wanted) else _ALLOWED_HEADERS
     return web.Response(status=204, headers={**_PREFLIGHT, "Access-Control-Allow-Headers": allowed})
+
+
+def _file(path: Path) -> Handler:
+    async def serve(_request: web.Request) -> web.StreamResponse:
+        return web.FileResponse(path)
+
+    return serve
 
 
 async def _nothing(_request: web.Request) -> web.Response:
