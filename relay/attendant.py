@@ -74,7 +74,7 @@ class ControlKeeper:
         try:
             child = Child("relay.control", self._descriptors(), self._description())
         except OSError as error:
-            self._log.error("control_spawn_failed", reason=error.strerror)
+            self._log.error("control_spawn_failed", reason=str(error))
             self._retry_at_s = now_s + BACKOFF_S
             return
         self._child = child

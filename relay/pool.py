@@ -258,7 +258,7 @@ class WorkerPool:
             if stop_fd >= 0:
                 os.close(stop_fd)
             self._put_off_spawning()
-            self._log.error("worker_spawn_failed", reason=error.strerror)
+            self._log.error("worker_spawn_failed", reason=str(error))
             return False
         member = _Member(child, stop_fd, time.monotonic())
         self._warm.append(member)
