@@ -18,8 +18,10 @@ The successor connects to takeover.sock (SOCK_SEQPACKET) and both send one JSON 
 2. A connection that ends before `done` is an abort. So is one that says nothing for too long: a successor
    that hangs would keep a slot unserved, and every later takeover out.
 3. Nothing here blocks the running relay: it reads when its selector says so.
+4. Nothing that a successor sends ends the running relay before every slot has passed: nonsense is an abort.
 """
 
+import contextlib
 import errno
 import json
 import os
@@ -202,22 +204,28 @@ class Successor:
             return
         if self._greeted and self.pid > 0:
             # It must not wake up later and think that it is the relay.
-            os.kill(self.pid, signal.SIGKILL)
+            with contextlib.suppress(OSError):
+                os.kill(self.pid, signal.SIGKILL)
         self.abort(f"the successor said nothing for {limit_s:.0f} s")
 
     def _on_readable(self) -> None:
         try:
             message = receive(self._conn)
-        except (BlockingIOError, ValueError):
+        except BlockingIOError:
             return
         except OSError as error:
             self.abort(f"the successor cannot be read: {error.strerror}")
+            return
+        except (ValueError, TypeError, RecursionError) as error:
+            self.abort(f"the successor does not speak JSON: {error!r}")
             return
         self._heard_s = time.monotonic()
         try:
             self._handle(*message) if message else self.abort("the successor ended")
         except OSError as error:
             self.abort(f"the successor does not read: {error.strerror}")
+        except (ValueError, TypeError) as error:
+            self.abort(f"the successor asks for what cannot be: {error}")
 
     def _handle(self, message: Mapping[str, Any], fds: list[int]) -> None:
         if "hello" in message:
@@ -226,11 +234,16 @@ class Successor:
             self._pidfds += fds
         elif "release" in message:
             slot = int(message["release"])
+            left = set(range(len(self._estate.tables))) - set(self._released)
+            if not self._greeted or slot not in left:
+                raise ValueError(f"slot {slot}")
             self._released.append(slot)
             self._slots.release(slot, lambda: self._say_released(slot))
         elif "abort" in message:
             self.abort(str(message["abort"]))
         elif "done" in message:
+            if len(self._released) < len(self._estate.tables):
+                raise ValueError("an end before it has every slot")
             self._closed = True
             self._events.unwatch(self._conn.fileno())
             self._ended(True)

@@ -79,8 +79,24 @@ def connect_takeover(path: Path) -> socket.socket:
             sock.connect(f"{folder}/{TAKEOVER}")
     except OSError as error:
         sock.close()
+        if _is_locked(path):
+            raise RunDirError(
+                f"the relay in {path} cannot be reached ({TAKEOVER}: {error.strerror}); restart it"
+            ) from None
         raise RunDirError(f"no relay to take over in {path}: {error.strerror}") from None
     return sock
+
+
+def _is_locked(path: Path) -> bool:
+    """Whether a relay runs in the directory, whatever became of its socket."""
+    try:
+        with open(path / LOCK, "rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    return False
 
 
 def _listen(path: Path) -> socket.socket:

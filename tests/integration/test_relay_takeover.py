@@ -350,3 +350,42 @@ def test_a_successor_without_room_for_the_descriptors_says_so(
     assert "Too many open files" in second.process.output().strip().splitlines()[-1]
     first.process.wait_event("handover_aborted")
     assert first.get("/readyz")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [b'{"done": true}'],
+        [b'{"release": 0}'],
+        [b'{"hello": 1}', b'{"release": 2}'],
+        [b'{"hello": 1}', b'{"release": -1}'],
+        [b'{"hello": 1}', b'{"release": 0}', b'{"release": 0}'],
+        [b'{"hello": 1}', b'{"release": 0}', b'{"done": true}'],
+        [b'{"hello": 1}', b'{"release": []}'],
+        [b"[1]"],
+        [b"not JSON"],
+        [b"[" * 60_000],
+    ],
+    ids=lambda messages: messages[-1][:20].decode(),
+)
+def test_nonsense_from_a_successor_changes_nothing(
+    processes: Processes, tmp_path: Path, messages: list[bytes]
+) -> None:
+    relay = Relay(processes, tmp_path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as successor:
+        successor.connect(str(tmp_path / "run" / "takeover.sock"))
+        for message in messages:
+            successor.send(message)
+        relay.process.wait_event("handover_aborted")
+    wait_until(lambda: relay.get("/readyz")[0] == 200, "it serves")
+    Relay(processes, tmp_path, "--takeover")
+    assert relay.process.wait() == 0
+
+
+def test_a_relay_whose_socket_was_removed_is_named(processes: Processes, tmp_path: Path) -> None:
+    first = Relay(processes, tmp_path)
+    (tmp_path / "run" / "takeover.sock").unlink()
+    second = Relay(processes, tmp_path, "--takeover", ready=False)
+    assert second.process.wait() == 1
+    assert "cannot be reached" in second.process.output().strip().splitlines()[-1]
+    assert first.get("/readyz")[0] == 200
