@@ -11,6 +11,7 @@ import contextlib
 import socket
 import threading
 import time
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -117,10 +118,17 @@ class _Handler(BaseHTTPRequestHandler):
         elif path == "/readyz":
             self._answer_state(self.server.health.not_ready())
         elif path == "/metrics":
-            encode, content_type = choose_encoder(self.headers.get("Accept", ""))
+            encode, content_type = self._encoder()
             self._answer(200, content_type, encode(self.server.registry))
         else:
             self._answer(404, "text/plain; charset=utf-8", b"not found\n")
+
+    def _encoder(self) -> tuple[Callable[[CollectorRegistry], bytes], str]:
+        """By the Accept header, if it makes sense."""
+        try:
+            return choose_encoder(self.headers.get("Accept", ""))
+        except ValueError:
+            return choose_encoder("")
 
     def do_HEAD(self) -> None:
         self.do_GET()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
 import secrets
 import signal
@@ -356,3 +357,13 @@ def test_a_request_that_comes_in_drops_ends(processes: Processes, tmp_path: Path
                 return True
 
         wait_until(is_over, "the connection's end", timeout_s=3 * IDLE_LIMIT_S)
+
+
+def test_an_accept_header_that_makes_no_sense_gets_the_plain_format(relay: Relay) -> None:
+    connection = http.client.HTTPConnection(*relay.admin, timeout=10)
+    accept = "application/openmetrics-text; version=abc"
+    connection.request("GET", "/metrics", headers={"Accept": accept})
+    response = connection.getresponse()
+    assert response.status == 200
+    assert response.read().startswith(b"# HELP")
+    connection.close()
