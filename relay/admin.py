@@ -127,7 +127,7 @@ class _Handler(BaseHTTPRequestHandler):
         """By the Accept header, if it makes sense."""
         try:
             return choose_encoder(self.headers.get("Accept", ""))
-        except ValueError:
+        except (ValueError, TypeError):  # a version that is none
             return choose_encoder("")
 
     def do_HEAD(self) -> None:
