@@ -64,6 +64,12 @@ APART = """async (ways) => {
   }
 }"""
 
+# Firefox before 142 learns the round trip from RTCP alone, whose first reports take seconds.
+ROUND_TRIP_DUE = """(async () => {
+  const reports = [...(await voiceRelay.call.connection.getStats()).values()];
+  return voiceRelay.sample.rttMs !== null || reports.some((report) => "currentRoundTripTime" in report);
+})()"""
+
 SHOWN = """({
   state: document.body.dataset.state,
   marks: voiceRelay.call.marks,

@@ -22,7 +22,7 @@ import pytest
 
 from tests.interop import from_npm
 from tests.interop.demo import Demo, start_demo
-from tests.support.bidi import firefox
+from tests.support.bidi import firefox, missing_for_sound
 from tests.support.browser import BrowserMissingError, async_chromium, chromium_path, firefox_path
 from tests.support.netns import Namespace, missing_for_namespaces
 from tests.support.process import Processes
@@ -94,6 +94,13 @@ def browser_name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
+def sound(browser_name: str) -> None:
+    """Skips where the page cannot hear what comes back: that takes the browser's sound engine."""
+    if browser_name == "firefox" and (why := missing_for_sound(firefox_path())):
+        pytest.skip(why)
+
+
+@pytest.fixture(scope="module")
 def stage(browser_name: str, module_processes: Processes) -> Iterator[Stage]:
     with ExitStack() as stack:
         namespace = None
@@ -160,6 +167,7 @@ async def until(condition: Callable[[], Any], timeout_s: float = 20.0) -> None:
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.usefixtures("sound")
 async def test_a_conversation_with_a_tool(open_page: OpenPage, stage: Stage) -> None:
     async with open_page() as page:
         connection = await connect(page, stage)
@@ -195,6 +203,7 @@ async def test_a_conversation_with_a_tool(open_page: OpenPage, stage: Stage) -> 
         assert await page.evaluate("talk.count('error')") == 0
 
 
+@pytest.mark.usefixtures("sound")
 @pytest.mark.parametrize("how", ["interrupt", "speakOver"])
 async def test_interruptions_mid_sentence(
     open_page: OpenPage, stage: Stage, how: str, record_property: Callable[[str, object], None]
@@ -250,6 +259,7 @@ async def test_hung_up_over_http(open_page: OpenPage, stage: Stage) -> None:
         assert (await page.evaluate("talk.stats()"))["close_reason"] == "hangup"
 
 
+@pytest.mark.usefixtures("sound")
 async def test_a_reload_ends_the_call_within_ten_seconds_and_the_next_one_works(
     open_page: OpenPage, stage: Stage
 ) -> None:
@@ -263,6 +273,7 @@ async def test_a_reload_ends_the_call_within_ten_seconds_and_the_next_one_works(
         assert not second.closed.is_set()
 
 
+@pytest.mark.usefixtures("sound")
 async def test_two_tabs_talk_apart(open_page: OpenPage, stage: Stage) -> None:
     async with open_page() as page:
         connection = await connect(page, stage)

@@ -20,13 +20,14 @@ from tests.interop.page_call import (
     CONNECTED,
     HEARD,
     READING,
+    ROUND_TRIP_DUE,
     SERVER_COMPLETE,
     SHOWN,
     SoundCheck,
     check_relay,
     check_shown,
 )
-from tests.support.bidi import Tab, firefox
+from tests.support.bidi import Tab, firefox, missing_for_sound
 from tests.support.browser import BrowserMissingError, firefox_path
 from tests.support.netns import Namespace, missing_for_namespaces
 from tests.support.process import Processes
@@ -49,6 +50,13 @@ def executable() -> str:
         return firefox_path()
     except BrowserMissingError as missing:
         pytest.skip(str(missing))
+
+
+@pytest.fixture
+def sound(executable: str) -> None:
+    """Skips where this Firefox starts no sound engine, and so neither tone nor meters."""
+    if why := missing_for_sound(executable):
+        pytest.skip(why)
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +109,7 @@ async def test_talks_through_the_relay(
         while not sound.over:
             await asyncio.sleep(sound.SPAN_S)
             sound.add(await tab.evaluate(READING))
+        await tab.wait_for(ROUND_TRIP_DUE)
         shown = await tab.evaluate(SHOWN)
         during = demo.metrics()
         await tab.click("#talk")
@@ -110,6 +119,7 @@ async def test_talks_through_the_relay(
     check_relay(before, during)
 
 
+@pytest.mark.usefixtures("sound")
 async def test_the_echo_that_decodes_and_encodes_is_understood(
     open_firefox: OpenFirefox, demo: Demo
 ) -> None:
@@ -139,6 +149,7 @@ async def test_hears_itself_when_each_way_has_a_section_of_its_own(
         assert await tab.evaluate(f"({APART})({ways})") == str(ways.index("recvonly"))
 
 
+@pytest.mark.usefixtures("sound")
 async def test_a_refused_microphone_is_said_and_the_tone_still_talks(
     open_firefox: OpenFirefox, demo: Demo
 ) -> None:

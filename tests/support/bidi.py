@@ -13,8 +13,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import os
 import re
 import socket
+import subprocess
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -50,6 +52,24 @@ FIREFOX_PREFS: Mapping[str, bool | int | str] = {
 }
 
 _ENDPOINT = re.compile(r"WebDriver BiDi listening on (ws://\S+)")
+
+
+_MOCK_OUTPUT_SINCE = 153
+"""The first ESR that knows media.cubeb.force_mock_context; 140 does not."""
+
+
+def missing_for_sound(executable: str) -> str | None:
+    """Why this Firefox starts no sound engine here, or None when it does.
+
+    Without an output, which older ones cannot make up, an AudioContext stays suspended. $PULSE_SERVER names a real one.
+    """
+    told = subprocess.run(
+        [executable, "--version"], capture_output=True, text=True, timeout=60, check=True
+    ).stdout
+    version = re.search(r"(\d+)\.\d", told)
+    if version is None or int(version[1]) >= _MOCK_OUTPUT_SINCE or "PULSE_SERVER" in os.environ:
+        return None
+    return f"Firefox {version[1]} makes no sound without an output ($PULSE_SERVER names one)"
 
 
 class BidiError(AssertionError):
