@@ -108,6 +108,66 @@ def test_a_browser_without_webrtc_is_told(page: Page, demo: Demo) -> None:
     assert page.is_disabled("#tone")
 
 
+def test_a_browser_without_web_audio_talks_and_offers_no_tone(page: Page, demo: Demo) -> None:
+    page.add_init_script("delete window.AudioContext")
+    page.goto(demo.url)
+    assert page.is_hidden("#tone")
+    page.click("#talk")
+    wait_until(page, "document.body.dataset.state === 'connected'")
+    wait_until(page, "/meters stay still/.test(document.getElementById('hint').innerText)")
+    page.click("#talk")
+    wait_until(page, "document.body.dataset.state === 'ended'")
+    assert page.is_hidden("#tone")
+
+
+def test_sound_that_cannot_be_tapped_is_a_call_without_meters(page: Page, demo: Demo) -> None:
+    """Firefox refuses a stream of another sample rate like this."""
+    page.add_init_script(
+        "MediaStreamAudioSourceNode = class {"
+        " constructor() { throw new DOMException('sample rate', 'NotSupportedError'); } }"
+    )
+    page.goto(demo.url)
+    page.click("#talk")
+    wait_until(page, "document.body.dataset.state === 'connected'")
+    assert "meters stay still" in page.inner_text("#hint")
+    page.click("#talk")
+    wait_until(page, "document.body.dataset.state === 'ended'")
+
+
+def test_sound_that_is_held_back_comes_by_a_tap(browser: Browser, demo: Demo) -> None:
+    context = browser.new_context(viewport=PHONE, has_touch=True, is_mobile=True)
+    page = context.new_page()
+    page.add_init_script(
+        "const play = HTMLMediaElement.prototype.play;"
+        "HTMLMediaElement.prototype.play = async function () {"
+        " if (globalThis.deaf || !event?.isTrusted) throw new DOMException('', 'NotAllowedError');"
+        " globalThis.playedOn = event.type; return play.call(this); }"
+    )
+    page.goto(demo.url)
+    page.tap("#tone")
+    wait_until(page, "/Tap anywhere/.test(document.getElementById('notice').innerText)")
+    page.evaluate("() => { globalThis.deaf = true; }")
+    page.tap("#call-title")  # one that does not help, and is not the last
+    page.evaluate("() => { globalThis.deaf = false; }")
+    assert page.is_visible("#notice")
+    page.tap("#call-title")
+    page.wait_for_selector("#notice", state="hidden")
+    assert page.evaluate("playedOn") == "pointerup"  # the start of a touch is no user activation
+    context.close()
+
+
+def test_a_server_that_takes_too_long_is_said(page: Page, demo: Demo) -> None:
+    """Chromium before 124 names a timeout AbortError."""
+    page.add_init_script(
+        "AbortSignal.timeout = () => { const it = new AbortController();"
+        " setTimeout(() => it.abort(), 100); return it.signal; }"
+    )
+    page.route(CALLS, lambda route: None)
+    page.goto(demo.url)
+    assert "took too long" in notice_after(page, "#talk")
+    page.unroute_all(behavior="ignoreErrors")
+
+
 def test_the_servers_own_words_are_shown(page: Page, demo: Demo) -> None:
     message = "All 200 calls of this server are taken."
     error = {"error": {"message": message, "type": "server_error", "code": "full", "param": None}}

@@ -25,6 +25,9 @@ const STATUS = {
   ended: "Call ended",
 };
 
+/** Web Audio can be switched off by a setting: then there are calls, but no tone and no meters. */
+const HAS_SOUND = Boolean(globalThis.AudioContext);
+
 const byId = (id) => document.getElementById(id);
 const views = new Views(byId);
 let config = { calls_url: DEFAULT_CALLS_URL };
@@ -42,7 +45,7 @@ const page = {
     byId("status-text").textContent = lastedMs === null ? STATUS[state] : `Call ended after ${duration(lastedMs)}`;
     byId("talk").textContent = !live ? "Talk" : state === "connected" || state === "interrupted" ? "Hang up" : "Cancel";
     byId("talk").classList.toggle("danger", live);
-    byId("tone").hidden = live;
+    byId("tone").hidden = live || !HAS_SOUND;
     byId("mute").hidden = !live || state === "asking" || settings.pushToTalk;
     byId("hold").hidden = !live || !settings.pushToTalk;
     for (const name of ["key", "backend", "entry", "microphone"]) byId(name).disabled = live;
@@ -65,7 +68,7 @@ const page = {
 
 function begin(kind) {
   if (running) return;
-  audio ??= new AudioContext({ latencyHint: "interactive" });
+  if (HAS_SOUND) audio ??= new AudioContext({ latencyHint: "interactive" });
   page.notice(null);
   page.hint(notices.HINTS[kind]);
   byId("meter-out-name").textContent = kind === "tone" ? "Tone" : "You";
@@ -117,6 +120,7 @@ async function configure() {
 }
 
 wire();
+byId("tone").hidden = !HAS_SOUND;
 if (!globalThis.RTCPeerConnection) {
   page.notice(notices.noWebRtcNotice());
   byId("talk").disabled = true;

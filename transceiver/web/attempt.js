@@ -25,6 +25,7 @@ export class Attempt {
   #settings;
   #taps = {};
   #timer = null;
+  #heldBack = new AbortController();
   #sampler = new Sampler();
   #connectedAt = null;
   #over = false;
@@ -36,6 +37,7 @@ export class Attempt {
   sample = null;
   levels = null;
 
+  /** `audio` is the page's AudioContext, or null in a browser that has none. */
   constructor(page, views, audio, settings) {
     this.#page = page;
     this.#views = views;
@@ -76,7 +78,7 @@ export class Attempt {
       return;
     }
     this.#settings.listDevices();
-    this.#taps.out = new Tap(this.#audio, this.source.stream);
+    this.#taps.out = this.#tap(this.source.stream);
     this.#draw();
     sound.then((running) => running || this.#over || this.#page.hint(notices.NO_METERS));
     await this.#place(callsUrl, speaker);
@@ -91,10 +93,26 @@ export class Attempt {
     }
   }
 
-  /** Resolves to whether the sound engine runs: without an output device some browsers never start it. */
-  #startSound() {
+  /**
+   * Resolves to whether the sound engine runs: without an output device some browsers never start it, and an iPhone
+   * refuses while a telephone call has it.
+   */
+  async #startSound() {
+    if (!this.#audio) return false;
     const late = new Promise((resolve) => setTimeout(resolve, SOUND_START_MS));
-    return Promise.race([this.#audio.resume(), late]).then(() => this.#audio.state === "running");
+    await Promise.race([this.#audio.resume().catch(() => {}), late]);
+    return this.#audio.state === "running";
+  }
+
+  /** Returns the stream's Tap, or null where there is none to be had: Firefox taps no stream of another sample rate. */
+  #tap(stream) {
+    if (!this.#audio) return null;
+    try {
+      return new Tap(this.#audio, stream);
+    } catch {
+      this.#page.hint(notices.NO_METERS);
+      return null;
+    }
   }
 
   async #openTone(sound) {
@@ -166,15 +184,27 @@ export class Attempt {
     speaker.srcObject = stream;
     if (this.#settings.loudspeaker) speaker.setSinkId(this.#settings.loudspeaker).catch(() => {});
     this.#taps.back?.close();
-    this.#taps.back = new Tap(this.#audio, stream);
+    this.#taps.back = this.#tap(stream);
     try {
       await speaker.play();
     } catch (error) {
-      if (error.name !== "NotAllowedError" || this.#over) return;
-      this.#page.notice(notices.heldBackNotice());
-      const retry = () => speaker.play().then(() => this.#page.notice(null));
-      addEventListener("pointerdown", retry, { once: true });
+      if (error.name === "NotAllowedError" && !this.#over) this.#playOnGesture(speaker);
     }
+  }
+
+  /** The end of a touch and a key count as the user's will everywhere; its beginning does not. */
+  #playOnGesture(speaker) {
+    this.#page.notice(notices.heldBackNotice());
+    const retry = async () => {
+      try {
+        await speaker.play();
+      } catch {
+        return;
+      }
+      this.#heldBack.abort();
+      if (!this.#over) this.#page.notice(null);
+    };
+    for (const name of ["pointerup", "keydown"]) addEventListener(name, retry, { signal: this.#heldBack.signal });
   }
 
   #draw() {
@@ -198,6 +228,7 @@ export class Attempt {
   #finish() {
     this.#over = true;
     clearInterval(this.#timer);
+    this.#heldBack.abort();
     this.#taps.out?.close();
     this.#taps.back?.close();
     this.#views.silence();

@@ -35,6 +35,7 @@ export class EventLog {
     entry.dataset.type = title;
     const head = [span("entry-time", `${milliseconds(ms)} ms`), arrow(direction), typeName(title)];
     if (body === null) {
+      entry.classList.add("plain");
       entry.append(...head);
     } else {
       const details = document.createElement("details");

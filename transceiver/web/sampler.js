@@ -73,7 +73,7 @@ function countersOf(reports) {
     totalSamples: inbound.totalSamplesReceived ?? null,
     remoteRtt: remote.roundTripTime ?? null,
     lossUp: remote.fractionLost ?? null,
-    codec: codec ? codecName(codec) : null,
+    codec: codec?.mimeType ? codecName(codec) : null,
   };
 }
 

@@ -75,8 +75,9 @@ async function request(url, options) {
   let response;
   try {
     response = await fetch(url, options);
-  } catch (error) {
-    if (error.name === "TimeoutError") throw new SignalingError("The server took too long to answer.");
+  } catch {
+    // Asked of the signal: Chromium before 124 names the error AbortError.
+    if (options.signal?.aborted) throw new SignalingError("The server took too long to answer.");
     throw new SignalingError("The server could not be reached.");
   }
   if (response.ok) return response;

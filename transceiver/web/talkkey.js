@@ -18,7 +18,6 @@ export class TalkKey {
   constructor(button, attempt) {
     this.#button = button;
     this.#attempt = attempt;
-    this.#attempt = attempt;
     button.addEventListener("pointerdown", (event) => {
       if (event.button !== 0) return;
       button.setPointerCapture(event.pointerId);
@@ -53,7 +52,7 @@ export class TalkKey {
       attempt.send({ type: "output_audio_buffer.clear" });
     }
     attempt.send({ type: "input_audio_buffer.clear" });
-    attempt.source.setMuted(false);
+    attempt.source?.setMuted(false);
     attempt.conversation.held(true);
   }
 
