@@ -16,6 +16,7 @@ import re
 from dataclasses import dataclass, field
 
 from .errors import OfferError
+from .formats import Codec, choose_codec, choose_events, codecs, read_encodings
 
 MAX_OFFER_BYTES = 65_536
 MAX_LINES = 2_000
@@ -27,14 +28,6 @@ DEFAULT_MAX_MESSAGE_BYTES = 65_536  # RFC 8841 6.1: without the attribute
 SCTP_PORT = 5_000
 
 _HASH_BYTES = {"sha-256": 32, "sha-384": 48, "sha-512": 64}
-_STATIC_RTPMAP = {"0": "pcmu/8000", "8": "pcma/8000"}  # RFC 3551 6
-_CODECS = {
-    "opus/48000/2": ("opus", 48_000),  # RFC 7587 7: always 48000/2
-    "pcmu/8000": ("PCMU", 8_000),
-    "pcmu/8000/1": ("PCMU", 8_000),
-    "pcma/8000": ("PCMA", 8_000),
-    "pcma/8000/1": ("PCMA", 8_000),
-}
 _LARGEST_MESSAGE = re.compile(r"[0-9]{1,20}")  # RFC 8841 6.1 sets no limit; some say 2^64 - 1
 _MIRRORED = {
     "sendrecv": "sendrecv",
@@ -51,20 +44,6 @@ _ICE_CHARS = re.compile(r"[A-Za-z0-9+/]+")  # RFC 8839 5.4
 _NUMBER = re.compile(r"[0-9]{1,10}")
 _AUDIO_PROTOCOLS = {"UDP/TLS/RTP/SAVPF", "UDP/TLS/RTP/SAVP", "RTP/SAVPF", "TCP/TLS/RTP/SAVPF"}
 _DATA_PROTOCOLS = {"UDP/DTLS/SCTP", "TCP/DTLS/SCTP"}
-
-
-TELEPHONE_EVENT = "telephone-event"
-
-
-@dataclass(frozen=True, slots=True)
-class Codec:
-    """The one audio format of a call."""
-
-    name: str
-    """`opus`, `PCMU` or `PCMA`."""
-    payload_type: int
-    """As the client numbered it, 0..127."""
-    clock_rate_hz: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +66,15 @@ class _Attributes:
     weak_fingerprint: bool = False
     rtcp_mux: bool = False
 
+    def inherit(self, session: _Attributes) -> None:
+        """What a section does not say is what the session says."""
+        self.ice_ufrag = self.ice_ufrag or session.ice_ufrag
+        self.ice_pwd = self.ice_pwd or session.ice_pwd
+        self.setup = self.setup or session.setup
+        self.direction = self.direction or session.direction
+        self.fingerprints = self.fingerprints or session.fingerprints
+        self.weak_fingerprint |= session.weak_fingerprint
+
 
 @dataclass(slots=True)
 class Section:
@@ -107,6 +95,11 @@ class Section:
     def direction(self) -> str:
         """Of the answer: the offered one, mirrored."""
         return _MIRRORED[self.attributes.direction or "sendrecv"]
+
+    @property
+    def encodings(self) -> list[tuple[int, str]]:
+        """See formats.py."""
+        return read_encodings(self.formats, self.rtpmaps)
 
     @property
     def live(self) -> bool:
@@ -154,13 +147,12 @@ def read_offer(text: str) -> Offer:
     audio = _find_audio(sections, groups, data)
     bundle = _group_of(sections[audio], groups)
     _require_bundle(sections, bundle, data)
-    group = _transport_order(sections, bundle, audio)
-    levels = [sections[index].attributes for index in group]
+    codec = choose_codec(sections[audio].encodings)
+    other = _find_other_audio(sections, bundle, audio, codec)
+    levels = _transport_levels(sections, bundle, audio, (audio, other, data))
     if not any(level.rtcp_mux for level in [*levels, session]):
         raise OfferError(422, "rtcp_mux_required", "The audio section has no a=rtcp-mux.")
-    ufrag, pwd = _credentials(levels, session)
-    codec = _choose_codec(sections[audio])
-    other = _find_other_audio(sections, bundle, audio, codec)
+    ufrag, pwd = _credentials(levels)
     return Offer(
         sections=tuple(sections),
         audio=audio,
@@ -168,12 +160,12 @@ def read_offer(text: str) -> Offer:
         data=data,
         bundle=bundle,
         codec=codec,
-        events=_choose_events(sections[audio], codec),
+        events=choose_events(sections[audio].encodings, codec),
         direction=sections[audio].direction if other is None else "sendrecv",
         ice_ufrag=ufrag,
         ice_pwd=pwd,
-        fingerprints=_fingerprints([*levels, session]),
-        setup=_setup([*levels, session]),
+        fingerprints=_fingerprints(levels),
+        setup=_setup(levels),
     )
 
 
@@ -226,7 +218,7 @@ def _split(text: str) -> tuple[_Attributes, list[Section], list[tuple[str, ...]]
     if len(set(mids)) != len(mids):
         raise OfferError(400, "invalid_offer", "Two sections of the offer have the same a=mid.")
     for section in sections:
-        section.attributes.direction = section.attributes.direction or session.direction
+        section.attributes.inherit(session)
     return session, sections, groups
 
 
@@ -315,7 +307,7 @@ def _find_audio(sections: list[Section], groups: list[tuple[str, ...]], data: in
     def worth(index: int) -> tuple[bool, bool, int]:
         section = sections[index]
         is_bundled = data is None or sections[data].mid in _group_of(section, groups)
-        return bool(_codecs(section)), is_bundled, _WAYS[section.direction]
+        return bool(codecs(section.encodings)), is_bundled, _WAYS[section.direction]
 
     found = [index for index, section in enumerate(sections) if _is_audio(section)]
     if not found:
@@ -341,8 +333,7 @@ def _find_other_audio(
             and section.direction == missing
             and section.mid in bundle
             and sections[audio].mid in bundle
-            and _codecs(section)
-            and _choose_codec(section) == codec
+            and codec in codecs(section.encodings)
         ):
             return index
     return None
@@ -373,23 +364,25 @@ def _require_bundle(sections: list[Section], bundle: tuple[str, ...], data: int 
         )
 
 
-def _transport_order(sections: list[Section], bundle: tuple[str, ...], audio: int) -> list[int]:
-    """The sections whose ICE and DTLS lines may count, the bundle's first one first
-    (RFC 8843 7.1.3: the others may leave them out).
+def _transport_levels(
+    sections: list[Section], bundle: tuple[str, ...], audio: int, served: tuple[int | None, ...]
+) -> list[_Attributes]:
+    """What may say how ICE and DTLS are done, best first: of the bundle's sections the first that is
+    answered, since those that are not have no transport (RFC 8843 7.3.1); then the others, because
+    all but one may leave it out (7.1.3).
     """
-    by_mid = {section.mid: index for index, section in enumerate(sections)}
     if sections[audio].mid not in bundle:
-        return [audio]
-    order = [by_mid[mid] for mid in bundle if mid in by_mid and sections[by_mid[mid]].live]
-    return list(dict.fromkeys(order))
+        return [sections[audio].attributes]
+    by_mid = {section.mid: index for index, section in enumerate(sections)}
+    order = [by_mid[mid] for mid in dict.fromkeys(bundle) if mid in by_mid]
+    order.sort(key=lambda index: index not in served)
+    return [sections[index].attributes for index in order if sections[index].live]
 
 
-def _credentials(levels: list[_Attributes], session: _Attributes) -> tuple[str, str]:
-    """Each of the two is the section's, or else the session's (RFC 8839 5.4)."""
-    for level in [*levels, session]:
-        ufrag, pwd = level.ice_ufrag or session.ice_ufrag, level.ice_pwd or session.ice_pwd
-        if ufrag and pwd:
-            return ufrag, pwd
+def _credentials(levels: list[_Attributes]) -> tuple[str, str]:
+    for level in levels:
+        if level.ice_ufrag and level.ice_pwd:
+            return level.ice_ufrag, level.ice_pwd
     raise OfferError(400, "invalid_offer", "The offer has no a=ice-ufrag and a=ice-pwd.")
 
 
@@ -413,51 +406,6 @@ def _setup(levels: list[_Attributes]) -> str:
     if offered not in ("actpass", "active", "passive"):
         raise OfferError(400, "invalid_offer", "The offer has an unknown a=setup.")
     return "passive" if offered == "active" else "active"
-
-
-def _formats(section: Section) -> list[tuple[int, str]]:
-    """Payload types that we can use, in the client's order, with their encodings."""
-    found: list[tuple[int, str]] = []
-    for item in dict.fromkeys(section.formats):
-        if item.isdigit() and len(item) <= 3:
-            payload_type = int(item)
-            # RFC 5761 4: with rtcp-mux, 64..95 look like RTCP
-            if payload_type < 64 or 96 <= payload_type < 128:
-                found.append(
-                    (payload_type, section.rtpmaps.get(item) or _STATIC_RTPMAP.get(item, ""))
-                )
-    return found
-
-
-def _choose_events(section: Section, codec: Codec) -> Codec | None:
-    found: list[Codec] = []
-    for payload_type, encoding in _formats(section):
-        # Firefox writes /8000/1, whatever the codec's clock is
-        name, _, rate = encoding.removesuffix("/1").partition("/")
-        if name == TELEPHONE_EVENT and rate in ("8000", "48000"):
-            found.append(Codec(name, payload_type, int(rate)))
-    return next((item for item in found if item.clock_rate_hz == codec.clock_rate_hz), None) or (
-        found[0] if found else None
-    )
-
-
-def _codecs(section: Section) -> list[Codec]:
-    """What we can decode and encode, in the client's order."""
-    return [
-        Codec(_CODECS[encoding][0], payload_type, _CODECS[encoding][1])
-        for payload_type, encoding in _formats(section)
-        if encoding in _CODECS
-    ]
-
-
-def _choose_codec(section: Section) -> Codec:
-    """Opus wherever it stands, else the first G.711."""
-    found = _codecs(section)
-    if not found:
-        raise OfferError(
-            422, "no_codec", "The audio section offers neither opus/48000/2 nor PCMU nor PCMA."
-        )
-    return next((codec for codec in found if codec.name == "opus"), found[0])
 
 
 def _malformed(number: int, what: str) -> OfferError:

@@ -26,10 +26,11 @@ from .backends.made import error_event, event_id
 from .channel import EventChannel
 from .dtls import Dtls, Identity, Phase
 from .entry import Entry
+from .formats import Codec
 from .limits import CallClock, Span
 from .log import get_logger
 from .media import Frame, MediaConfig, MediaEngine, MediaSession
-from .offer import Codec, Offer
+from .offer import Offer
 from .recording import Recorder
 
 CONNECT_TIMEOUT_S = 15.0

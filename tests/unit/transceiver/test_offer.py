@@ -20,7 +20,8 @@ from tests.support.offers import (
     without,
 )
 from transceiver.errors import OfferError
-from transceiver.offer import Codec, Fingerprint, Offer, read_offer
+from transceiver.formats import Codec
+from transceiver.offer import Fingerprint, Offer, read_offer
 
 SESSION, AUDIO, DATA = split(CHROMIUM)
 SHA256 = "05:26:09:F9:29:73:70:A5:85:CA:A2:73:2A:47:61:C3:B5:04:63:EA:B9:BF:3D:EE:D6:67:81:F8:88:78:59:6F"
@@ -191,6 +192,26 @@ def test_conflicting_credentials_the_first_bundled_section_decides() -> None:
     other = changed(DATA, "a=ice-ufrag:jbUj", "a=ice-ufrag:other")
     assert read_offer(join(SESSION, AUDIO, other)).ice_ufrag == "jbUj"
     assert read_offer(join(bundle("1", "0"), AUDIO, other)).ice_ufrag == "other"
+
+
+def test_a_section_that_is_declined_has_no_transport() -> None:
+    audio, digest = AUDIO, AUDIO.split("sha-256 ")[1].split("\r\n")[0]
+    video = changed(without(audio, "a=rtpmap", "a=fmtp"), "m=audio", "m=video")
+    for old, new in (("a=mid:0", "a=mid:v"), ("jbUj", "video"), (digest, digest[::-1]), ("actpass", "active")):  # fmt: skip
+        video = changed(video, old, new)
+    text = join(bundle("v", "0", "1"), video, audio, DATA)
+    assert (read_offer(text).ice_ufrag, read_offer(text).setup) == ("jbUj", "active")
+    assert read_offer(text).fingerprints == read_offer(CHROMIUM).fingerprints
+    bare = without(audio + DATA, "a=ice-", "a=fingerprint", "a=setup")
+    assert read_offer(join(bundle("v", "0", "1"), video, bare)).ice_ufrag == "video"
+
+
+def test_what_a_section_leaves_out_is_the_sessions_before_it_is_anothers() -> None:
+    own = [line for line in AUDIO.splitlines() if line.startswith(("a=ice-", "a=fing", "a=setup"))]
+    other = changed(changed(DATA, "a=ice-ufrag:jbUj", "a=ice-ufrag:other"), "actpass", "passive")
+    session = SESSION + "\r\n".join([*own, ""]).replace("a=setup:actpass", "a=setup:active")
+    offer = read_offer(join(session, without(AUDIO, "a=ice-", "a=fing", "a=setup"), other))
+    assert (offer.ice_ufrag, offer.setup) == ("jbUj", "passive")
 
 
 # D07: mids
