@@ -4,7 +4,8 @@
 2. Audio deltas never reach the client as events; they go to the sound of the call.
 3. `output_audio_buffer.*` is made here, and `output_audio_buffer.clear` never goes up.
 4. When the user speaks (unless `interrupt_response` is false) or the client clears, the sound stops at once: `cleared` goes
-   down, `conversation.item.truncate` goes up with what was really played.
+   down, `conversation.item.truncate` goes up with what was really played. A response under way of which no sound has come
+   is over with a clear; with speech it is when the backend says that it was cancelled.
 5. Upstream audio formats are the bridge's; the client is told the formats that it asked for.
 6. Items and responses that a client asked for and no backend has confirmed are asked for again on the next connection.
    What is kept for that is bounded in bytes; a client whose call outgrows it is told.
@@ -53,6 +54,11 @@ class Outgoing:
     to_client: list[Event] = field(default_factory=list)
     to_backend: list[Event] = field(default_factory=list)
 
+    def extend(self, more: Outgoing) -> None:
+        """What to send after it."""
+        self.to_client += more.to_client
+        self.to_backend += more.to_backend
+
 
 class Bridge:
     """The event logic of one call. One owner, no I/O; `decode` and `encode` turn the backend's audio bytes into PCM and back."""
@@ -77,6 +83,7 @@ class Bridge:
         self._greeted = False
         self._replayed_items: set[str] = set()
         self._open_responses: dict[str, None] = {}
+        self._spoken_into: set[str] = set()
         self._turns = Turns()
         self._split_samples = SplitSamples()
         self._kept = Kept()
@@ -141,7 +148,7 @@ class Bridge:
 
     def _act_on_client(self, kind: str, event: Event) -> Outgoing:
         if kind == "output_audio_buffer.clear":
-            return self._interrupt()
+            return self._interrupt(self._open_responses)
         if kind == "session.update":
             return self._session_update(event)
         self._turns.from_client(kind)
@@ -209,6 +216,7 @@ class Bridge:
         self._split_samples.forget()
         out = Outgoing([failed_response(response_id) for response_id in self._open_responses])
         self._open_responses.clear()
+        self._spoken_into.clear()
         out.to_client += self._acknowledged(self._acks.reconnected(unsent))
         self._tell_limit(self._kept.missing(), out)
         self._replayed_items.clear()
@@ -316,19 +324,27 @@ class Bridge:
             event = {**event, "event_id": event_id()}  # clients' parsers drop an event without one
         out.to_client.append(event)
         if kind == "input_audio_buffer.speech_started" and self._interrupt_response:
-            interrupted = self._interrupt()
-            out.to_client += interrupted.to_client
-            out.to_backend += interrupted.to_backend
+            self._spoken_into.update(self._open_responses)
+            out.extend(self._interrupt())
         elif kind == "response.done" and isinstance(event.get("response"), dict):
-            response_id = str(event["response"].get("id"))
-            self._open_responses.pop(response_id, None)
-            self._playout.response_done(response_id)
-            out.to_client += self._buffer_events()
+            self._response_done(event["response"], out)
         elif kind == "response.created" and isinstance(event.get("response"), dict):
             self._open_responses[str(event["response"].get("id"))[:NAME_MAX_CHARS]] = None
             if len(self._open_responses) > OPEN_RESPONSES_MAX:
-                del self._open_responses[next(iter(self._open_responses))]
+                oldest = next(iter(self._open_responses))
+                del self._open_responses[oldest]
+                self._spoken_into.discard(oldest)
                 self.backend_garbage += 1
+
+    def _response_done(self, response: Event, out: Outgoing) -> None:
+        response_id = str(response.get("id"))
+        self._open_responses.pop(response_id, None)
+        if response_id in self._spoken_into:
+            self._spoken_into.discard(response_id)
+            if response.get("status") == "cancelled" and self._playout.is_sounding(response_id):
+                out.extend(self._interrupt())
+        self._playout.response_done(response_id)
+        out.to_client += self._buffer_events()
 
     def _audio(self, event: Event, out: Outgoing) -> None:
         where = _where(event)
@@ -349,9 +365,9 @@ class Bridge:
         if self._playout.audio(*where, self._decode(raw), duration_ms):
             out.to_client.append(buffer_event("started", where[0]))
 
-    def _interrupt(self) -> Outgoing:
+    def _interrupt(self, under_way: Iterable[str] = ()) -> Outgoing:
         self.interruptions += self._playout.speaking
-        interrupted = self._playout.interrupt(self._open_responses)
+        interrupted = self._playout.interrupt(under_way)
         for item_id in interrupted.unheard_item_ids:
             self._journal.unheard(item_id)
         for cut in interrupted.cuts:

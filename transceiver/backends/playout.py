@@ -4,7 +4,7 @@
 2. A response is `started` once, when what came before it has been heard, and then ends once: `stopped` or `cleared`.
    One whose end the backend never says is over when a later one is; more sound of one that ended makes it start again.
 3. What nobody heard is cut: never beyond the audio made, never at 0, never when all of it was played.
-4. After a cut, audio of that response that still arrives is dropped; so is that of responses under way of which none had come.
+4. After a cut, audio of that response that still arrives is dropped; so is that of the responses that are said to be under way.
 5. Of an answer nothing is dropped to make room. The user's sound is of the present, so its oldest goes first (link.py);
    an answer is heard from its beginning and makes no sense with a hole in it. So a backend that is far ahead is not
    read (talk.py, AHEAD_MAX_MS): TCP holds the rest back, and with it whatever else the backend says meanwhile. Only what
@@ -124,6 +124,10 @@ class Playout:
         self.excess_dropped_ms += duration_ms * (len(pcm) - taken) / len(pcm)
         return response is self._responses[0] and self._start(response)
 
+    def is_sounding(self, response_id: str) -> bool:
+        """Whether audio of this response has come and has not been heard to its end."""
+        return self._find(response_id) is not None
+
     def is_cut(self, response_id: str) -> bool:
         """Whether audio of this response is dropped."""
         return response_id in self._cut
@@ -172,7 +176,7 @@ class Playout:
     def interrupt(self, under_way: Iterable[str] = ()) -> Interrupted:
         """The user speaks, or the client clears: stop at once and account for what was heard.
 
-        `under_way` are the responses that the backend has begun and not ended.
+        `under_way` are further responses whose audio is not wanted any more, although none has come.
         """
         cleared, cuts, unheard = [], [], []
         for response in self._responses:

@@ -125,20 +125,34 @@ def test_responses_without_an_end_are_forgotten(bridge: Bridge, sink: Sink) -> N
     assert len(bridge._playout._responses) <= 65
 
 
-@pytest.mark.parametrize("message", [SPEECH, CLEAR], ids=["speech", "clear"])
-def test_an_interruption_before_the_first_sound_holds(
-    bridge: Bridge, sink: Sink, message: str
-) -> None:
+def test_a_clear_before_the_first_sound_holds(bridge: Bridge, sink: Sink) -> None:
     bridge.from_backend(created("resp_1"))
-    out = bridge.from_client(message) if message == CLEAR else bridge.from_backend(message)
-    assert "output_audio_buffer.cleared" not in types(out.to_client)
-    assert (out.to_backend, bridge.interruptions) == ([], 0)
+    out = bridge.from_client(CLEAR)
+    assert (out.to_client, out.to_backend, bridge.interruptions) == ([], [], 0)
     assert bridge.from_backend(delta(200)).to_client == []
     assert (sink.queue, bridge.late_audio_bytes) == ([], 200 * MS)
     assert types(bridge.from_backend(done()).to_client) == ["response.done"]
     bridge.from_backend(created("resp_2"))
     next_one = bridge.from_backend(delta(20, "resp_2", "item_2"))
     assert types(next_one.to_client) == ["output_audio_buffer.started"]
+
+
+@pytest.mark.parametrize("status", ["cancelled", "completed"])
+def test_speech_before_the_first_sound_ends_what_the_backend_cancels(
+    bridge: Bridge, sink: Sink, status: str
+) -> None:
+    bridge.from_backend(created("resp_1"))
+    assert types(bridge.from_backend(SPEECH).to_client) == ["input_audio_buffer.speech_started"]
+    bridge.from_backend(delta(200))
+    sink.pass_ms(20)
+    out = bridge.from_backend(server("response.done", response={"id": "resp_1", "status": status}))
+    if status == "completed":
+        assert types(out.to_client) == ["response.done"]
+        assert sum(left for _, left in sink.queue) == 180
+    else:
+        assert types(out.to_client) == ["response.done", "output_audio_buffer.cleared"]
+        assert [event["audio_end_ms"] for event in out.to_backend] == [20]
+        assert sink.queue == []
 
 
 def test_interruptions_in_quick_succession_cut_each_response_once(
