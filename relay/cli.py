@@ -14,6 +14,7 @@ from relay.capacity_command import capacity
 from relay.errors import RelayError
 from relay.options import log_options
 from relay.serve_command import serve
+from relay.wire.signals import forget_inherited
 from relay.wire.sources import Number
 from relay.wire.streams import fill_standard_streams, lost_output
 from relay.wire.url import names_a_server
@@ -25,6 +26,7 @@ class OneLineGroup(click.Group):
     def main(self, args: Sequence[str] | None = None, *_: Any, **extra: Any) -> Any:
         """Run and exit: 2 for wrong input, 1 when the relay cannot go on."""
         fill_standard_streams()
+        forget_inherited()
         try:
             sys.exit(super().main(args, prog_name="relay", standalone_mode=False, **extra) or 0)
         except click.exceptions.Exit as exit_request:

@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from relay.wire.files import is_world_readable
+from relay.wire.signals import forget_inherited
 from relay.wire.sources import FILE_KEY, Number, SourcedCommand, read_toml
 from relay.wire.streams import fill_standard_streams, lost_output
 
@@ -38,6 +39,7 @@ class _OneLine(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         fill_standard_streams()
+        forget_inherited()
         kwargs["standalone_mode"] = False
         try:
             result = super().main(*args, **kwargs)

@@ -2,13 +2,22 @@
 
 1. A signal that other daemons reopen logs or dump state by, and whose default is to end the process, must not
    end a program and its calls: it is taken and means nothing.
-2. SIGHUP is an order to end only when it comes because the terminal was closed.
+2. Neither depends on what its parent did to signals for itself: with SIGCHLD ignored nobody learns of the end of a
+   child, and a blocked SIGTERM never comes. SIGINT and SIGHUP may be ignored: `&` and `nohup` mean it.
+3. SIGHUP is an order to end only when it comes because the terminal was closed.
 """
 
 import os
 import signal
 
 MEANINGLESS = (signal.SIGUSR1, signal.SIGUSR2)
+
+
+def forget_inherited() -> None:
+    """Give signals back the meaning that a program counts on, before it starts anything."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in (signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
 
 
 class Terminal:

@@ -367,3 +367,14 @@ def test_an_accept_header_that_makes_no_sense_gets_the_plain_format(relay: Relay
     assert response.status == 200
     assert response.read().startswith(b"# HELP")
     connection.close()
+
+
+@pytest.mark.parametrize("inherited", ["--ignore-signal=CHLD", "--block-signal=TERM"])
+def test_signals_of_a_parent_that_did_away_with_them_count(
+    processes: Processes, tmp_path: Path, inherited: str
+) -> None:
+    relay = Relay(processes, tmp_path, prefix=("env", inherited))
+    os.kill(relay.worker_pids()[0], signal.SIGKILL)
+    assert relay.process.wait_event("worker_died")["how"] == "SIGKILL"
+    relay.process.wait_events("worker_serving", slot=0, count=2)
+    assert relay.process.stop() == 0

@@ -464,3 +464,15 @@ async def test_a_signal_without_meaning_ends_no_call(serve: Serve, name: str) ->
 
         await until(goes_on)
     assert children(server.pid) == before
+
+
+def test_a_parent_that_ignored_sigchld_costs_no_replacement(processes: Processes) -> None:
+    server = processes.transceiver(
+        "serve", "--http=127.0.0.1:0", "--media=127.0.0.1:0", "--workers=2", "--direct",
+        "--log-format=json", "--drain-timeout=0", prefix=("env", "--ignore-signal=CHLD"),
+    )  # fmt: skip
+    server.listening("http")
+    before = children(server.pid)
+    os.kill(before[0], signal.SIGKILL)
+    assert server.wait_event("process_ended")["status"] == -signal.SIGKILL
+    assert server.stop() == 0
