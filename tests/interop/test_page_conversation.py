@@ -65,6 +65,8 @@ def test_the_loopback_has_no_turns_to_choose(page: Page, demo: Demo) -> None:
     for field in ("voice", "taking", "silence"):
         assert page.is_hidden(f"#{field}-field")
     assert page.is_hidden("#talk-title")
+    above = "document.querySelector('.timeline').offsetTop < document.querySelector('.quality').offsetTop"
+    assert page.evaluate(f"() => {above}")  # where the conversation would be
     page.select_option("#backend", "echo")
     assert page.is_visible("#talk-title")
     page.select_option("#backend", "loopback")

@@ -41,7 +41,7 @@ export class Turns {
   /** What stands there while nobody has said anything; null where nobody will, and then there is no card for it. */
   empty(text) {
     this.#empty.textContent = text ?? "";
-    this.#card.hidden = text === null && this.#nodes.size === 0;
+    this.#reveal(text !== null || this.#nodes.size > 0);
   }
 
   /** `floor` of conversation.js, or null. */
@@ -52,7 +52,7 @@ export class Turns {
 
   /** A turn of conversation.js, new or changed. */
   show(turn) {
-    this.#card.hidden = false;
+    this.#reveal(true);
     const atEnd = this.#frame.scrollTop + this.#frame.clientHeight >= this.#frame.scrollHeight - 24;
     const node = this.#nodes.get(turn.id) ?? this.#add(turn);
     node.classList.toggle("cut", turn.cut);
@@ -60,6 +60,12 @@ export class Turns {
     node.querySelector(".turn-text").classList.toggle("unknown", !turn.text);
     node.querySelector(".turn-note").textContent = turn.note;
     if (atEnd) this.#frame.scrollTop = this.#frame.scrollHeight;
+  }
+
+  /** The page's grid has no place for a card that is hidden. */
+  #reveal(shown) {
+    this.#card.hidden = !shown;
+    document.body.dataset.turns = shown ? "some" : "none";
   }
 
   #add({ id, who }) {
