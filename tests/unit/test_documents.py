@@ -11,7 +11,14 @@ import click
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = ["README.md", "CONTRIBUTING.md", "csrc/README.md", "benchmarks/README.md"]
+DOCUMENTS = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "csrc/README.md",
+    "benchmarks/README.md",
+    "helm/README.md",
+]
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
