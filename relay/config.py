@@ -207,7 +207,9 @@ def default_run_dir(environ: Mapping[str, str] = os.environ) -> Path:
 def check_apart(
     listen: Sequence[Listen], internal: HostPort, workers: int, backbone: Backbone | None
 ) -> None:
-    """Raise ConfigError when two options ask for one port: the kernel's refusal would read as if it were a stranger's."""
+    """Raise ConfigError when there are too few ports, or two options ask for one: the kernel's refusal would read as if it were a stranger's."""
+    if internal.port + workers - 1 > 65535:
+        raise ConfigError("--internal", internal, f"no room for {workers} ports above it")
     wanted = [("--listen", HostPort(ip, each.port), 1) for each in listen for ip in each.binds]
     wanted.append(("--internal", internal, workers))
     wanted += [("--backbone", backbone.where, 1)] if backbone else []

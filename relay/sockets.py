@@ -177,8 +177,6 @@ def _complete_group(
 
 
 def _open_internal(where: HostPort, slots: int, buffers: _Buffers) -> list[socket.socket]:
-    if where.port and where.port + slots - 1 > 65535:
-        raise BindError(f"cannot bind {where} (--internal): no room for {slots} ports above it")
     both_families = where.ip.version == 6 and where.ip.is_unspecified
     sockets: list[socket.socket] = []
     try:
