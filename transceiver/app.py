@@ -18,7 +18,7 @@ from aiohttp import web
 
 from . import metrics
 from .auth import SESSION_MAX_BYTES, Principal
-from .body import read_bounded, read_json_body
+from .body import media_type_of, read_bounded, read_json_body
 from .clusters import HANDED, read_viewpoint
 from .errors import RequestError
 from .log import get_logger
@@ -143,7 +143,7 @@ class _Signaling:
         are refused, and the session goes on as it was (RFC 9725 4.3.1, 4.3.3).
         """
         body = await read_bounded(request, MAX_PATCH_BYTES)
-        if request.content_type != "application/trickle-ice-sdpfrag":
+        if media_type_of(request) != "application/trickle-ice-sdpfrag":
             raise RequestError(
                 415,
                 "unsupported_media_type",

@@ -22,6 +22,8 @@ from .offer import MAX_OFFER_BYTES
 MAX_SESSION_BYTES = 262_144
 MAX_BODY_BYTES = MAX_OFFER_BYTES + MAX_SESSION_BYTES
 MAX_PARTS = 4
+MAX_PARAMETERS_BYTES = 2_048
+"""Of a header; the standard library takes the square of their number and length."""
 BODY_TIMEOUT_S = 5.0
 
 _DISPOSITION = re.compile(rb"(?i)\r\ncontent-disposition:([^\r\n]*)")
@@ -32,7 +34,7 @@ _PART_ENCODING = re.compile(
 
 async def read_offer_body(request: web.Request) -> tuple[str, Event]:
     """The SDP text and the session the client asked for. Raises RequestError."""
-    kind = request.content_type
+    kind = media_type_of(request)
     if kind == "application/sdp":
         raw = await read_bounded(request, MAX_OFFER_BYTES)
         return _decode(raw), {}
@@ -55,6 +57,11 @@ async def read_offer_body(request: web.Request) -> tuple[str, Event]:
         "unsupported_media_type",
         "The offer must come as application/sdp, multipart/form-data or application/json.",
     )
+
+
+def media_type_of(request: web.Request) -> str:
+    """The type of the body in lower case, empty without one; its parameters cost nothing."""
+    return request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
 
 async def read_bounded(request: web.Request, limit_bytes: int) -> bytes:
@@ -104,6 +111,8 @@ async def _read_form(request: web.Request) -> tuple[str, Event]:
 
 def _split_form(content_type: str, body: bytes) -> dict[str, bytes]:
     """The parts of a multipart form by name (RFC 7578), in one pass over the body."""
+    if len(content_type) > MAX_PARAMETERS_BYTES:
+        raise _invalid_form("has too long a Content-Type")
     header = Message()
     header["Content-Type"] = content_type
     try:
@@ -119,6 +128,8 @@ def _split_form(content_type: str, body: bytes) -> dict[str, bytes]:
     parts: dict[str, bytes] = {}
     for piece in pieces[:-1]:
         head, blank, content = piece.partition(b"\r\n\r\n")
+        if len(head) > MAX_PARAMETERS_BYTES:
+            raise _invalid_form("has a part without a name, or with too long a head")
         name = _part_name(head)
         if not blank or name is None:
             raise _invalid_form("has a part without a name")

@@ -7,9 +7,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 
 from .dialect import Event
+
+_Paths = tuple[frozenset[str], frozenset[str]]
+"""Those that may change, and those above them."""
 
 
 def restrict(session: Event, updatable: Iterable[str] | None) -> tuple[Event, list[str]]:
@@ -17,17 +21,25 @@ def restrict(session: Event, updatable: Iterable[str] | None) -> tuple[Event, li
     if updatable is None:
         return session, []
     refused: list[str] = []
-    return _restrict(session, "", tuple(updatable), refused), refused
+    paths = frozenset(updatable)
+    above = frozenset(above for path in paths for above in _with_all_above(path)) - paths
+    return _restrict(session, "", (paths, above), refused), refused
 
 
-def _restrict(value: Event, prefix: str, updatable: tuple[str, ...], refused: list[str]) -> Event:
+def _restrict(value: Event, prefix: str, updatable: _Paths, refused: list[str]) -> Event:
+    paths, above = updatable
     kept: Event = {}
     for name, field in value.items():
         path = prefix + name
-        if path == "type" or any(path == own or path.startswith(own + ".") for own in updatable):
+        if path == "type" or not paths.isdisjoint(_with_all_above(path)):
             kept[name] = field
-        elif isinstance(field, dict) and any(own.startswith(path + ".") for own in updatable):
+        elif isinstance(field, dict) and path in above:
             kept[name] = _restrict(field, path + ".", updatable, refused)
         else:
             refused.append(path)
     return kept
+
+
+def _with_all_above(path: str) -> Iterable[str]:
+    """`a.b.c`: `a`, `a.b` and itself."""
+    return itertools.accumulate(path.split("."), "{}.{}".format)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 
 import pytest
 from aiohttp import web
@@ -66,6 +67,32 @@ def test_a_boundary_that_is_none_is_a_bad_request(boundary: str) -> None:
     with pytest.raises(RequestError) as caught:
         _split_form("multipart/form-data" + boundary, form(""))
     assert caught.value.status == 400
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    ['name="sdp"; filename="' + ";" * 320_000, "a" + ";a" * 160_000, 'name="' + '\\"' * 160_000],
+    ids=range(3),
+)
+def test_a_head_of_any_length_is_refused_at_once(parameters: str) -> None:
+    body = f"--b\r\nContent-Disposition: form-data; {parameters}\r\n\r\nv=0\r\n--b--\r\n".encode()
+    started_s = time.perf_counter()
+    with pytest.raises(RequestError) as caught:
+        _split_form(KIND, body)
+    assert caught.value.status == 400
+    assert time.perf_counter() - started_s < 0.5
+
+
+@pytest.mark.parametrize(
+    "kind", ["multipart/form-data" + ";a" * 4_000, 'multipart/form-data; a="' + ";" * 8_000]
+)
+async def test_a_type_of_any_length_is_refused_at_once(kind: str) -> None:
+    request = with_body(form(""), kind)
+    started_s = time.perf_counter()
+    with pytest.raises(RequestError) as caught:
+        await read_offer_body(request)
+    assert caught.value.status == 400
+    assert time.perf_counter() - started_s < 0.1
 
 
 @pytest.mark.parametrize("depth", [200, 959, 961, 1_000, 50_000])
