@@ -23,6 +23,8 @@ TURN_MAX_S: Final = 30
 DELTA_MS: Final = 200
 ITEMS_MAX_BYTES: Final = 524_288
 """Of the conversation; its oldest items are deleted, and the client is told."""
+QUOTED_MAX_CHARS: Final = 100
+"""Of what a client sent, in an error."""
 ODD_VALUE: Final = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
 """What serving an event of an unexpected shape raises; JSON's `Infinity` overflows where a number is wanted."""
 DEFAULT_TURN_DETECTION: Final[Event] = {
@@ -94,13 +96,13 @@ class Parrot:
         kind = event.get("type")
         serve = self._handlers.get(kind) if isinstance(kind, str) else None
         if serve is None:
-            return [
-                self._error(event, "unknown_event", f"The echo backend does not know `{kind}`.")
-            ]
+            message = f"The echo backend does not know `{str(kind)[:QUOTED_MAX_CHARS]}`."
+            return [self._error(event, "unknown_event", message)]
         try:
             events = serve(event)
         except ODD_VALUE as reason:
-            return [self._error(event, "invalid_value", f"`{kind}` is not well formed: {reason}.")]
+            message = f"`{kind}` is not well formed: {str(reason)[:QUOTED_MAX_CHARS]}."
+            return [self._error(event, "invalid_value", message)]
         return events
 
     def hear(self, pcm: bytes) -> list[Event]:

@@ -145,6 +145,23 @@ def test_second_turn_is_not_shifted_by_the_first() -> None:
     )  # the padding is silence, not the first turn
 
 
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"type": "x" * 200_000},
+        {"type": ["x" * 200_000]},
+        {
+            "type": "session.update",
+            "session": {"audio": {"input": {"turn_detection": {"threshold": "x" * 200_000}}}},
+        },
+    ],
+    ids=range(3),
+)
+def test_an_error_quotes_little(event: Any) -> None:
+    [error] = Parrot().handle(event)
+    assert len(error["error"]["message"]) < 300
+
+
 def test_sound_that_is_not_of_whole_samples_is_refused_and_shifts_nothing() -> None:
     parrot = Parrot()
     append = {"type": "input_audio_buffer.append", "event_id": "odd", "audio": "AAAA"}
