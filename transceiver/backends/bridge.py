@@ -250,9 +250,10 @@ class Bridge:
         allowed, refused = restrict(session, self._updatable)
         out = Outgoing()
         if refused:
-            message = f"Fixed for this call: {', '.join(refused)}."
+            message = f"Fixed for this call: {', '.join(refused)[:NAME_MAX_CHARS]}."
+            first = refused[0][:NAME_MAX_CHARS]
             out.to_client.append(
-                error_event("session_field_locked", message, cause=cause, param=refused[0])
+                error_event("session_field_locked", message, cause=cause, param=first)
             )
         self._remember(allowed)
         update_id = cause or event_id(NAMED_EVENT_PREFIX)
@@ -329,7 +330,10 @@ class Bridge:
         elif kind == "response.done" and isinstance(event.get("response"), dict):
             self._response_done(event["response"], out)
         elif kind == "response.created" and isinstance(event.get("response"), dict):
-            self._open_responses[str(event["response"].get("id"))[:NAME_MAX_CHARS]] = None
+            response_id = event["response"].get("id")
+            if not isinstance(response_id, str) or len(response_id) > NAME_MAX_CHARS:
+                return
+            self._open_responses[response_id] = None
             if len(self._open_responses) > OPEN_RESPONSES_MAX:
                 oldest = next(iter(self._open_responses))
                 del self._open_responses[oldest]

@@ -361,6 +361,16 @@ def test_client_garbage_is_answered_and_goes_nowhere(
     assert out.to_backend == []
 
 
+def test_many_fixed_fields_make_a_short_error(sink: Sink) -> None:
+    bridge = Bridge(Dialect(), sink, updatable=[])
+    session = {f"{'long' * 100}{number}": 1 for number in range(200)}
+    [error] = bridge.from_client(
+        json.dumps({"type": "session.update", "session": session})
+    ).to_client
+    assert error["error"]["code"] == "session_field_locked"
+    assert len(json.dumps(error)) < 1_000
+
+
 def test_an_event_without_a_type_is_refused_by_its_name(bridge: Bridge) -> None:
     [error] = bridge.from_client('{"event_id": "mine", "type": 5}').to_client
     assert error["error"]["event_id"] == "mine"

@@ -139,6 +139,13 @@ def test_what_nobody_heard_is_not_replayed(bridge: Bridge, sink: Sink) -> None:
     assert replayed["item"]["content"] == [{"type": "output_text", "text": "one two three four"}]
 
 
+@pytest.mark.parametrize("name", [None, 5, ["x"], "n" * 10_000])
+def test_a_response_without_a_name_is_not_told_as_failed(bridge: Bridge, name: Any) -> None:
+    bridge.from_backend(server("response.created", response={"id": name}))
+    bridge.from_backend(server("response.created", response={}))
+    assert bridge.reconnected().to_client == []
+
+
 @pytest.mark.parametrize("before_ms", [0, 20], ids=["before any sound", "queued only"])
 def test_what_was_interrupted_before_it_was_heard_is_not_replayed(
     bridge: Bridge, before_ms: int
