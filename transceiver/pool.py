@@ -55,6 +55,8 @@ WAKE_S = 0.5
 WATCH_PAUSE_S = 1.0
 END_GRACE_S = 8.0
 FAILED_STARTS_MAX = 5
+DESCRIPTORS_MIN = 40
+DESCRIPTORS_PER_WORKER = 4
 MAX_RUN_DIR_BYTES = 90  # sun_path has 108 (unix(7))
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGALRM)
@@ -100,7 +102,7 @@ class Pool:
         """Serves until a signal; returns the exit status. Raises BindError when an address
         cannot be bound.
         """
-        _raise_descriptor_limit()
+        _raise_descriptor_limit(self._config.workers)
         with contextlib.ExitStack() as owned:
             self._http = [owned.enter_context(one) for one in self._open_http()]
             peers = [owned.enter_context(peer) for peer in self._open_peers()]
@@ -381,8 +383,13 @@ def _make_run_dir() -> Path:
     return Path(made)
 
 
-def _raise_descriptor_limit() -> None:
-    """Each client of HTTP and each backend is a descriptor: use as many as allowed."""
+def _raise_descriptor_limit(workers: int) -> None:
+    """Each client of HTTP and each backend is a descriptor: use as many as allowed. Raises BindError for too few."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    least = DESCRIPTORS_MIN + DESCRIPTORS_PER_WORKER * workers
+    if 0 <= hard < least:  # -1: no limit
+        raise BindError(
+            f"only {hard} descriptors are allowed (ulimit -n); {workers} processes need {least}"
+        )
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

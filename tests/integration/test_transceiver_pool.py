@@ -476,3 +476,14 @@ def test_a_parent_that_ignored_sigchld_costs_no_replacement(processes: Processes
     os.kill(before[0], signal.SIGKILL)
     assert server.wait_event("process_ended")["status"] == -signal.SIGKILL
     assert server.stop() == 0
+
+
+@pytest.mark.parametrize("descriptors", [16, 24])
+def test_too_few_descriptors_are_one_line(processes: Processes, descriptors: int) -> None:
+    server = processes.transceiver(
+        "serve", "--http=127.0.0.1:0", "--media=127.0.0.1:0", "--workers=2", "--direct",
+        prefix=("prlimit", f"--nofile={descriptors}:{descriptors}"),
+    )  # fmt: skip
+    assert server.wait() == 1
+    assert server.output().startswith(f"transceiver: only {descriptors} descriptors are allowed")
+    assert len(server.output().splitlines()) == 1
