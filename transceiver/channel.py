@@ -2,7 +2,8 @@
 
 1. The channel is the first one that the client opens, or stream 0 when the client has agreed on it:
    with its offer, by its first message there, or by half a second of silence.
-2. An event over the client's limit (RFC 8841 6.1) is replaced by an error that says so.
+2. An event over the client's limit (RFC 8841 6.1) is replaced by an error that says so, and left out where that
+   is over it, too: the call goes on without events.
 3. A client that does not read fills its backlog; `send` says so, and its call is to end.
 """
 
@@ -55,6 +56,8 @@ class EventChannel:
         text = json.dumps(event, separators=(",", ":"))
         if len(text) > self._max_message_bytes:  # ASCII: characters are bytes
             text = json.dumps(_too_large(event, len(text), self._max_message_bytes))
+            if len(text) > self._max_message_bytes:
+                return self.is_open
         return self._sctp.send_text(text)
 
     def tick(self, now_s: float) -> None:

@@ -525,6 +525,25 @@ async def test_events_need_an_open_channel(world: World) -> None:
     assert call.send_event({"type": "late"})
 
 
+@pytest.mark.parametrize(
+    ("limit", "told"), [(1, []), (200, []), (400, ["session.created", "error"])]
+)
+async def test_a_channel_that_takes_next_to_nothing_costs_events_only(
+    world: World, limit: int, told: list[str]
+) -> None:
+    offer = changed(OFFER, "a=max-message-size:262144", f"a=max-message-size:{limit}")
+    client = Client(world, world.open(offer))
+    client.connect()
+    client.sctp.negotiate_channel()
+    client.sctp.begin(5_000, 65_536)
+    client.pump()
+    await client.settle()
+    assert client.call.send_event({"type": "x" * 1_000})
+    await client.settle()
+    assert [event["type"] for event in client.events] == told
+    assert client.call.state is CallState.CONNECTED
+
+
 async def test_a_client_that_reads_no_events_ends_its_call(world: World) -> None:
     client = Client(world, world.open())
     client.connect()
