@@ -23,6 +23,8 @@ from relay.wire.fleet import draw_announcer
 BACKOFF_S = 2.0
 ASK_EVERY_S = 1.0
 HUNG_AFTER_S = 10.0
+STARTING_LIMIT_S = 60.0
+"""Nice 19 beside busy workers, its imports take their time."""
 
 
 class ControlKeeper:
@@ -56,6 +58,7 @@ class ControlKeeper:
         self._ticked_s = 0.0
         self._asked_s = 0.0
         self._heard_s = 0.0
+        self._answers = False
 
     def has(self, pid: int) -> bool:
         """Whether `pid` is the control process and has not been reaped."""
@@ -71,6 +74,7 @@ class ControlKeeper:
 
     def _start(self, now_s: float) -> None:
         self._started_s = self._heard_s = now_s
+        self._answers = False
         try:
             child = Child("relay.control", self._descriptors(), self._description())
         except OSError as error:
@@ -89,7 +93,8 @@ class ControlKeeper:
         if now_s - self._asked_s >= ASK_EVERY_S:
             self._asked_s = now_s
             child.send({"alive": True})
-        if now_s - self._heard_s > HUNG_AFTER_S and not read_activity(child.pid).runnable:
+        limit_s = HUNG_AFTER_S if self._answers else STARTING_LIMIT_S
+        if now_s - self._heard_s > limit_s and not read_activity(child.pid).runnable:
             self._heard_s = now_s
             self._log.error("control_hung", pid=child.pid)
             child.kill()
@@ -97,6 +102,9 @@ class ControlKeeper:
     def _on_answer(self, child: Child) -> None:
         if child.receive() is None:  # it has closed its end, or died: its pidfd tells
             self._events.unwatch(child.channel.fileno())
+        elif not self._answers:
+            self._answers = True
+            self._log.debug("control_ready", pid=child.pid)
         self._heard_s = time.monotonic()
 
     def end(self) -> None:

@@ -114,7 +114,7 @@ def test_a_hung_standby_that_is_given_a_slot_is_replaced(
 
 def test_a_hung_control_process_is_replaced(processes: Processes, tmp_path: Path) -> None:
     relay = Relay(processes, tmp_path)
-    control = relay.process.wait_event("control_started")["pid"]
+    control = relay.process.wait_event("control_ready")["pid"]
     os.kill(control, signal.SIGSTOP)
     relay.process.wait_event("control_hung", pid=control)
     wait_until(lambda: relay.get("/healthz")[0] == 200, "an answer of the next one")
