@@ -62,9 +62,9 @@ def with_first_sessions_kib(load: Load, server: MediaServer) -> int:
 
 
 def place_until_busy(share: float, load: Load) -> None:
-    """As many sessions as take that share of the server's CPU: some that talk say how many, then half of those do."""
+    """As many sessions as take that share of the server's CPU: some that talk say how many, then those do."""
     load.place(2 * FIRST_SESSIONS)
-    for part in (0.5, 1.0):
+    for part in (0.5, 0.8, 1.0):
         wanted = int(part * share * load.talk(WARM_UP_S).sessions_per_core)
         load.place(max(0, wanted - load.sessions))
 
