@@ -99,14 +99,15 @@ def test_e03_every_setup_succeeds_during_takeovers(
     thread = threading.Thread(target=set_up_many)
     thread.start()
     try:
-        for _ in range(4):
+        takeovers = 0
+        while takeovers < 4 or len(setups) <= 20:
             successor = Relay(processes, tmp_path, "--takeover", *limits)
             assert relay.process.wait() == 0
             relay = successor
+            takeovers += 1
     finally:
         stop.set()
         thread.join()
-    assert len(setups) > 20
     assert all(setups)
 
 
