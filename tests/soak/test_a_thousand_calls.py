@@ -44,7 +44,7 @@ SPEECH = tone(4_000)
 OBJECT_GROWTH = 2_000
 MEMORY_GROWTH_BYTES = 8 * 1024 * 1024
 
-# In every process of the server: SIGUSR1 writes how many objects of each type there are.
+# In every process of the server: SIGRTMIN writes how many objects of each type there are.
 CENSUS = """
 import collections, gc, json, os, signal
 
@@ -56,7 +56,7 @@ def census(*_):
         json.dump(types, file)
     os.rename(path + ".new", path)
 
-signal.signal(signal.SIGUSR1, census)
+signal.signal(signal.SIGRTMIN, census)
 """
 
 
@@ -70,7 +70,7 @@ async def census(pid: int, folder: Path) -> dict[str, int]:
     """Objects by type in that process."""
     file = folder / str(pid)
     file.unlink(missing_ok=True)
-    os.kill(pid, signal.SIGUSR1)
+    os.kill(pid, signal.SIGRTMIN)
     await until(file.exists)
     counts: dict[str, int] = json.loads(file.read_text())
     return counts
