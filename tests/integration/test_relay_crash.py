@@ -86,13 +86,19 @@ def test_a_pause_of_the_whole_relay_is_no_hang(processes: Processes, tmp_path: P
     assert relay.get("/healthz")[0] == 200
 
 
+def standby_of(relay: Relay) -> int:
+    """The pid of its standby, once there is one."""
+    wait_until(lambda: relay.metrics()["relay_standby_ready"] == 1, "a standby")
+    ready = {event["pid"] for event in relay.process.events("worker_ready")}
+    standby: int = (ready - set(relay.worker_pids().values())).pop()
+    return standby
+
+
 def test_a_dying_standby_is_replaced_and_costs_nothing(
     processes: Processes, tmp_path: Path
 ) -> None:
     relay = Relay(processes, tmp_path)
-    wait_until(lambda: relay.metrics()["relay_standby_ready"] == 1, "a standby")
-    ready = {event["pid"] for event in relay.process.events("worker_ready")}
-    standby = (ready - set(relay.worker_pids().values())).pop()
+    standby = standby_of(relay)
     os.kill(standby, signal.SIGKILL)
     relay.process.wait_event("standby_died")
     wait_until(lambda: relay.metrics()["relay_standby_ready"] == 1, "another standby")
@@ -103,9 +109,7 @@ def test_a_hung_standby_that_is_given_a_slot_is_replaced(
     processes: Processes, tmp_path: Path
 ) -> None:
     relay = Relay(processes, tmp_path)
-    wait_until(lambda: relay.metrics()["relay_standby_ready"] == 1, "a standby")
-    ready = {event["pid"] for event in relay.process.events("worker_ready")}
-    standby = (ready - set(relay.worker_pids().values())).pop()
+    standby = standby_of(relay)
     os.kill(standby, signal.SIGSTOP)
     os.kill(relay.worker_pids()[0], signal.SIGKILL)
     relay.process.wait_event("worker_hung", pid=standby, timeout_s=10.0)
