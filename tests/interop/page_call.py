@@ -40,6 +40,9 @@ READING = """(async () => {
   }
 })()"""
 
+# The meter moves first: libwebrtc adds up energy from a level that it takes every 100 ms.
+ENERGY = f"({READING}).then((reading) => reading.energy > 0)"
+
 # A call of its own, with an audio section for each way; the mid of the section that is heard.
 APART = """async (ways) => {
   const pc = new RTCPeerConnection();

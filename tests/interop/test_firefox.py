@@ -18,6 +18,7 @@ from tests.interop.demo import Demo, start_demo
 from tests.interop.page_call import (
     APART,
     CONNECTED,
+    ENERGY,
     HEARD,
     READING,
     ROUND_TRIP_DUE,
@@ -133,9 +134,7 @@ async def test_the_echo_that_decodes_and_encodes_is_understood(
         await tab.wait_for("document.querySelector('.turn.you') !== null")
         await tab.wait_for("voiceRelay.levels.backDb > -40")
         await tab.wait_for("document.querySelector('.turn.model') !== null")
-        reading = await tab.evaluate(READING)
-        assert reading["received"] > 0
-        assert reading["energy"] > 0
+        await tab.wait_for(ENERGY)
         await tab.click("#talk")
         await tab.wait_for("document.body.dataset.state === 'ended'")
 
