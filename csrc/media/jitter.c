@@ -8,7 +8,8 @@ enum {
     JUMP_AHEAD = 1000,  /* sequence numbers; RFC 3550 A.1 has 3000 for MAX_DROPOUT */
     JUMP_BEHIND = 200,  /* and 100 for MAX_MISORDER */
     EARLY_START_MS = 5, /* well below the 20 ms by which a target is more than what packets need */
-    FORGET_PACKETS = 500, /* memory of the lateness statistics: 10 s of 20 ms packets */
+    REMEMBERED_S = 10,  /* of sound, by the lateness statistics */
+    SINK_WINDOWS = 8,   /* of the base, in which the mark that it rises above comes down to it */
 };
 
 #define MS_NS ((int64_t)1000000)
@@ -17,10 +18,31 @@ enum {
 #define STALE_SLACK_NS (2 * BLOCK_MS * MS_NS)
 static const float late_share = 0.02f;
 
+_Static_assert(VR_JITTER_BUCKETS *VR_JITTER_BUCKET_MS + BLOCK_MS == VR_JITTER_TARGET_MAX_MS,
+               "the last bucket has the longest target");
+
 void vr_jitter_init(struct vr_jitter *j, uint32_t clock_hz) {
     memset(j, 0, offsetof(struct vr_jitter, arena));
     j->clock_hz = clock_hz;
     j->target_ns = INITIAL_TARGET_MS * (uint64_t)MS_NS;
+}
+
+static void release(struct vr_jitter *j, struct vr_jitter_slot *slot) {
+    slot->used = false;
+    j->counts.evicted += !slot->filler;
+}
+
+static void release_all(struct vr_jitter *j) {
+    for (int i = 0; i < VR_JITTER_SLOTS; i++)
+        if (j->slots[i].used)
+            release(j, &j->slots[i]);
+}
+
+void vr_jitter_change_clock(struct vr_jitter *j, uint32_t clock_hz) {
+    release_all(j);
+    j->lateness_units = (uint32_t)((uint64_t)j->lateness_units * clock_hz / j->clock_hz);
+    j->clock_hz = clock_hz;
+    j->started = j->playing = false;
 }
 
 static int64_t units_to_ns(const struct vr_jitter *j, int64_t units) {
@@ -49,8 +71,7 @@ static void restart(struct vr_jitter *j, const struct vr_rtp *packet, uint64_t n
         j->old_ssrc = j->ssrc;
         j->old_ssrc_until_ns = now_ns + (uint64_t)SECOND_NS;
     }
-    for (int i = 0; i < VR_JITTER_SLOTS; i++)
-        j->slots[i].used = false;
+    release_all(j);
     j->started = true;
     j->playing = false;
     j->restart = true;
@@ -64,43 +85,58 @@ static void restart(struct vr_jitter *j, const struct vr_rtp *packet, uint64_t n
     j->silence_units = 0;
     j->base_ns[0] = j->base_ns[1] = (int64_t)now_ns - units_to_ns(j, j->newest_timestamp);
     j->base_window_ns = now_ns;
+    j->lateness_base_ns = j->base_ns[0];
+}
+
+/* The base has risen, as a route has grown longer or a clock is slow: what was late against the old one is
+ * less so against this. Where it only wavers, for want of packets, it stays below the mark. */
+static void follow_base(struct vr_jitter *j) {
+    int64_t rise_ns = base_ns(j) - j->lateness_base_ns;
+    if (rise_ns < 0) {
+        j->lateness_base_ns += rise_ns / SINK_WINDOWS;
+        return;
+    }
+    int64_t by = rise_ns / (VR_JITTER_BUCKET_MS * MS_NS);
+    j->lateness_base_ns += by * VR_JITTER_BUCKET_MS * MS_NS;
+    for (int64_t i = 0; by != 0 && i < VR_JITTER_BUCKETS; i++) {
+        float share = j->lateness[i];
+        j->lateness[i] = 0;
+        j->lateness[i > by ? i - by : 0] += share;
+    }
 }
 
 static void update_base(struct vr_jitter *j, int64_t transit_ns, uint64_t now_ns) {
     if (now_ns - j->base_window_ns >= BASE_WINDOW_NS) {
-        j->base_ns[1] = j->base_ns[0];
+        /* where nothing came for so long, clocks have drifted apart */
+        bool stale = now_ns - j->base_window_ns >= 2 * BASE_WINDOW_NS;
+        j->base_ns[1] = stale ? transit_ns : j->base_ns[0];
         j->base_ns[0] = transit_ns;
         j->base_window_ns = now_ns;
+        follow_base(j);
     } else if (transit_ns < j->base_ns[0]) {
         j->base_ns[0] = transit_ns;
     }
 }
 
-static void update_target(struct vr_jitter *j, int64_t lateness_ns) {
-    unsigned bucket = (unsigned)(lateness_ns / (VR_JITTER_BUCKET_MS * MS_NS));
-    if (bucket >= VR_JITTER_BUCKETS)
-        bucket = VR_JITTER_BUCKETS - 1;
-    if (j->lateness_count < FORGET_PACKETS)
-        j->lateness_count++;
-    float share = 1.0f / (float)j->lateness_count;
+static void update_target(struct vr_jitter *j, int64_t lateness_ns, uint32_t units) {
+    int64_t bucket = lateness_ns / (VR_JITTER_BUCKET_MS * MS_NS);
+    uint32_t remembered_units = j->clock_hz * REMEMBERED_S;
+    j->lateness_units += units;
+    if (j->lateness_units > remembered_units)
+        j->lateness_units = remembered_units;
+    float share = (float)units / (float)j->lateness_units;
     for (int i = 0; i < VR_JITTER_BUCKETS; i++)
         j->lateness[i] *= 1.0f - share;
-    j->lateness[bucket] += share;
-    if (j->lateness_count < FORGET_PACKETS / 20)
+    if (bucket < VR_JITTER_BUCKETS)
+        j->lateness[bucket] += share;
+    if (j->lateness_units < remembered_units / 20)
         return; /* half a second is not enough to leave the initial target */
 
     unsigned quantile = VR_JITTER_BUCKETS;
     for (float above = 0; quantile > 1 && (above += j->lateness[quantile - 1]) <= late_share;)
         quantile--;
     int64_t target_ms = (int64_t)quantile * VR_JITTER_BUCKET_MS + BLOCK_MS;
-    if (target_ms > VR_JITTER_TARGET_MAX_MS)
-        target_ms = VR_JITTER_TARGET_MAX_MS;
     j->target_ns = (uint64_t)(target_ms * MS_NS);
-}
-
-static void release(struct vr_jitter *j, struct vr_jitter_slot *slot) {
-    slot->used = false;
-    j->counts.evicted++;
 }
 
 /* Room for `bytes` in the ring of payloads; packets whose bytes are overwritten go. */
@@ -180,7 +216,7 @@ static enum vr_jitter_status put(struct vr_jitter *j, const struct vr_rtp *packe
         if (transit - base_ns(j) < -SECOND_NS) /* an old number with a timestamp of the future */
             return VR_JITTER_JUMP;
         update_base(j, transit, now_ns);
-        update_target(j, transit - base_ns(j));
+        update_target(j, transit - base_ns(j), units);
     }
     if (sequence > j->newest_sequence)
         j->newest_sequence = sequence;

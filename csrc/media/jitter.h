@@ -3,8 +3,9 @@
  * 1. Playout follows the sender's timestamps. A packet's *transit* is its arrival minus its timestamp; the
  *    least transit of the last seconds is the *base* (so clock drift moves it), what a packet takes
  *    more is its *lateness*, and the *delay* is how long after base the sample goes out that goes out now.
- * 2. The *target* is the delay that 98 % of recent packets could still make, plus one 20 ms block,
- *    within 20..200 ms. Nobody waits longer: a packet that is missing when its turn comes is LOST,
+ * 2. The *target* is the delay that 98 % of the last 10 s could still make, plus one 20 ms block,
+ *    within 20..200 ms; what would be late for the longest has no say, as no delay helps it. When the base rises, what
+ *    was seen counts for that much less. Nobody waits longer: a packet that is missing when its turn comes is LOST,
  *    at once, and takes just its own time: a loss never adds delay.
  * 3. A packet that comes after silence was played in its place plays all the same, later; the excess over
  *    the target is for the caller to take out by time-scaling (vr_jitter_excess_ns). Beyond the
@@ -24,7 +25,7 @@ enum {
     VR_JITTER_SLOTS = 64,
     VR_JITTER_ARENA_BYTES = 12 * 1024, /* three longest delays of 128 kbit/s */
     VR_JITTER_PAYLOAD_MAX_BYTES = 1500,
-    VR_JITTER_BUCKETS = 48,
+    VR_JITTER_BUCKETS = 36, /* up to the longest target less a block */
     VR_JITTER_BUCKET_MS = 5,
     VR_JITTER_TARGET_MIN_MS = 20,
     VR_JITTER_TARGET_MAX_MS = 200,
@@ -60,7 +61,7 @@ struct vr_jitter_counts {
     uint64_t received;
     uint64_t status[VR_JITTER_STATUS_COUNT];
     uint64_t lost_frames; /* LOST handed out */
-    uint64_t evicted;     /* pushed out by newer ones */
+    uint64_t evicted;     /* pushed out by newer ones, or by a new source */
     uint64_t stale;       /* beyond the longest delay */
     uint64_t restarts;    /* new source or discontinuity */
 };
@@ -95,8 +96,9 @@ struct vr_jitter {
     int64_t base_ns[2];      /* least transit of this window and of the one before */
     uint64_t base_window_ns; /* start of this window */
     uint64_t target_ns;
-    float lateness[VR_JITTER_BUCKETS]; /* share of packets, sums up to 1 */
-    uint32_t lateness_count;
+    float lateness[VR_JITTER_BUCKETS]; /* share of the sound seen; the rest of 1 came too late */
+    uint32_t lateness_units;           /* of sound seen, up to what is remembered */
+    int64_t lateness_base_ns; /* what `lateness` counts from: where the base was highest lately */
     uint64_t arena_at;
     struct vr_jitter_counts counts;
     struct vr_jitter_slot slots[VR_JITTER_SLOTS];
@@ -104,6 +106,9 @@ struct vr_jitter {
 };
 
 void vr_jitter_init(struct vr_jitter *j, uint32_t clock_hz);
+
+/* What comes from now on has timestamps of another clock; what was learnt of the network stays. */
+void vr_jitter_change_clock(struct vr_jitter *j, uint32_t clock_hz);
 
 /* Takes a packet of `units` duration. With `units` 0 it is filler: its sequence number is not missing. */
 enum vr_jitter_status vr_jitter_put(struct vr_jitter *j, const struct vr_rtp *packet,

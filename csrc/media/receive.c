@@ -76,11 +76,8 @@ static bool switch_codec(struct vr_receiver *r, enum vr_codec codec) {
         r->decoders[codec] = vr_decoder_new(codec, r->config.rate_hz);
     if (r->decoders[codec] == NULL)
         return false;
-    if (vr_codec_clock_hz(codec) != vr_codec_clock_hz(r->codec)) {
-        struct vr_jitter_counts kept = r->jitter.counts;
-        vr_jitter_init(&r->jitter, vr_codec_clock_hz(codec));
-        r->jitter.counts = kept;
-    }
+    if (vr_codec_clock_hz(codec) != r->jitter.clock_hz)
+        vr_jitter_change_clock(&r->jitter, vr_codec_clock_hz(codec));
     r->codec = codec;
     return true;
 }

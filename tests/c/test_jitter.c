@@ -282,6 +282,115 @@ TEST(a_long_stall_drops_what_is_too_old) {
     CHECK(delay_ms(s) <= 260);
 }
 
+/* Nothing arrives for so long, as on a busy Wi-Fi, then all at once. */
+static void stall(struct simulation *s, unsigned packets) {
+    for (unsigned i = 0; i < packets; i++) {
+        s->now_ns += 20 * MS;
+        play(s);
+    }
+    for (unsigned i = 0; i < packets; i++)
+        send_next(s);
+}
+
+/* What comes later than the longest delay would help has no say in the delay: else one such second would cost all
+ * speech of the next twenty 180 ms. */
+TEST(a_long_stall_leaves_no_delay_behind) {
+    for (unsigned packets = 20; packets <= 100; packets += 20) {
+        struct simulation *s = start();
+        steady(s, 500);
+        stall(s, packets);
+        steady(s, 50);
+        CHECK(s->j.target_ns <= 60 * MS);
+        steady(s, 200);
+        CHECK(s->j.target_ns == 25 * MS);
+    }
+}
+
+TEST(stalls_that_come_again_and_again_are_waited_for) {
+    struct simulation *s = start();
+    steady(s, 500);
+    for (int i = 0; i < 20; i++) {
+        stall(s, 8);
+        steady(s, 25);
+    }
+    CHECK(s->j.target_ns >= 140 * MS && s->j.target_ns <= 185 * MS);
+}
+
+/* A handover to a network that is 150 ms longer, and one back, on which seven packets overtake others. */
+TEST(a_longer_route_is_no_jitter) {
+    struct simulation *s = start();
+    steady(s, 500);
+    s->now_ns += 150 * MS;
+    steady(s, 250);
+    CHECK(s->j.target_ns == 25 * MS);
+    steady(s, 500);
+    for (int i = 0; i < 7; i++)
+        send_next(s);
+    steady(s, 250);
+    CHECK(s->j.target_ns == 25 * MS);
+}
+
+/* 60 ms packets are a third as many: the time to forget is the same. */
+TEST(long_packets_forget_as_fast_as_short_ones) {
+    struct simulation *s = start();
+    uint64_t random = 3;
+    for (int i = 0; i < 2000; i++) {
+        uint64_t at_ns = s->now_ns + (i < 500 ? next_random(&random) % (150 * MS) : 0);
+        uint8_t payload[1] = {0};
+        struct vr_rtp rtp = {
+            .ssrc = 1, .sequence = s->sequence++, .payload = payload, .payload_bytes = 1};
+        rtp.timestamp = s->timestamp;
+        s->timestamp += 3 * UNITS;
+        vr_jitter_put(&s->j, &rtp, 3 * UNITS, at_ns);
+        s->now_ns += 60 * MS;
+        if (i == 499)
+            CHECK(s->j.target_ns >= 140 * MS);
+        if (i == 500 + 45 * 1000 / 60)
+            CHECK(s->j.target_ns == 25 * MS);
+    }
+}
+
+/* Ten minutes without a packet: by 300 ppm the clocks are 180 ms apart afterwards. */
+TEST(clocks_that_drift_in_a_long_silence_add_no_delay) {
+    for (int sign = -1; sign <= 1; sign += 2) {
+        struct simulation *s = start();
+        steady(s, 500);
+        s->timestamp += 600 * 48000u;
+        for (uint64_t until_ns = s->now_ns + (uint64_t)(600000 + sign * 180) * MS;
+             s->now_ns < until_ns; s->now_ns += 20 * MS)
+            play(s);
+        uint64_t worst_ns = 0;
+        for (int i = 0; i < 500; i++) {
+            steady(s, 1);
+            worst_ns = s->j.target_ns > worst_ns ? s->j.target_ns : worst_ns;
+        }
+        CHECK(worst_ns == 25 * MS);
+        CHECK(s->lost == 0 && delay_ms(s) <= 60);
+    }
+}
+
+/* Few packets come while the sender is silent, so the least of them wavers: what was learnt must last. */
+TEST(dtx_does_not_wear_the_target_away) {
+    struct simulation *s = start();
+    uint64_t random = 5;
+    for (int i = 0; i < 1000; i++) {
+        uint16_t sequence = s->sequence;
+        uint32_t timestamp = s->timestamp;
+        skip_next(s);
+        s->now_ns += 20 * MS;
+        arrive(s, sequence, timestamp, s->now_ns + next_random(&random) % (80 * MS));
+    }
+    uint64_t before_ns = s->j.target_ns;
+    for (int i = 0; i < 75; i++) { /* 30 s of silence */
+        s->now_ns += 400 * MS;
+        s->timestamp += 19 * UNITS;
+        uint32_t timestamp = s->timestamp;
+        s->timestamp += UNITS;
+        arrive(s, s->sequence++, timestamp, s->now_ns + next_random(&random) % (80 * MS));
+    }
+    CHECK(before_ns >= 90 * MS && s->j.target_ns >= before_ns - 25 * MS);
+}
+
 /* C12: new SSRC, jumps of +-20,000 with new timestamps: sound within 200 ms. */
 TEST(new_sources_and_jumps) {
     static const struct {
@@ -317,6 +426,19 @@ TEST(stragglers_of_the_old_source_do_not_switch_back) {
     s->ssrc = 2;
     steady(s, 20);
     CHECK(s->j.counts.restarts == 1);
+}
+
+TEST(what_a_new_source_finds_waiting_is_counted) {
+    struct simulation *s = start();
+    steady(s, 100);
+    for (int i = 0; i < 5; i++)
+        send_next(s);
+    unsigned waiting = vr_jitter_depth(&s->j);
+    s->ssrc = 2;
+    send_next(s);
+    CHECK(waiting >= 5 && vr_jitter_depth(&s->j) == 1);
+    CHECK_EQ(s->j.counts.evicted, waiting);
+    CHECK_EQ(s->packets + s->j.counts.evicted + 1, s->j.counts.status[VR_JITTER_OK]);
 }
 
 TEST(one_stray_sequence_number_is_ignored) {

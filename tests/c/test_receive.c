@@ -440,6 +440,28 @@ TEST(blocks_begin_with_packets_again_after_time_scaling) {
     CHECK(fabs(heard_frequency(c, c->heard_samples - RATE) - 440) < 4.4);
 }
 
+/* The network is the same after the change: what was learnt of it holds. */
+TEST(a_change_of_the_codec_keeps_the_delay) {
+    struct call *c = call_start(1);
+    struct followed f = {c, c->now_ns + 7 * MS, c->now_ns, c->now_ns, 5};
+    follow(&f, 500, 60, 0);
+    uint64_t before_ns = c->r.jitter.target_ns;
+    CHECK(before_ns >= 60 * MS);
+    uint8_t packet[12 + 160];
+    memset(packet, 0xff, sizeof packet);
+    struct vr_rtp rtp = {
+        .ssrc = 7, .sequence = c->sequence++, .timestamp = c->timestamp, .payload_type = PCMU_PT};
+    vr_rtp_write_header(packet, &rtp);
+    unsigned waiting = vr_jitter_depth(&c->r.jitter);
+    uint64_t evicted = c->r.jitter.counts.evicted;
+    CHECK_EQ(vr_receiver_put(&c->r, packet, sizeof packet, f.tick_ns), VR_RECEIVE_OK);
+    CHECK(waiting != 0);
+    CHECK_EQ(c->r.jitter.counts.evicted - evicted, waiting);
+    CHECK_EQ(c->r.jitter.target_ns, before_ns);
+    follow(&f, 5, 60, 0);
+    CHECK(c->r.jitter.target_ns >= before_ns - 10 * MS);
+}
+
 TEST(random_packets_and_ticks_stay_in_bounds) {
     uint64_t random = 11;
     struct call *c = call_start(1);
