@@ -14,8 +14,8 @@ from aiohttp import web
 
 from .auth import Principal
 from .backends.base import Backend, Event
-from .backends.journal import merge
 from .backends.policy import restrict
+from .backends.session_record import merge
 from .board import Serving
 from .body import read_offer_body
 from .clusters import Clusters

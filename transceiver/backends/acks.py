@@ -1,7 +1,7 @@
 """Whose `session.update` a `session.updated` answers: the client's, or one that the bridge sent by itself.
 
 1. Backends answer in the order of asking; an `error` that names an update takes that update's place.
-2. The answer to the bridge's own update stays here.
+2. The answer to the bridge's own update stays here; that it is refused, the client is told.
 3. A client whose update is not answered within ACK_WAIT_S gets an answer from here: some backends never send one, and stock
    clients wait 5 s for it.
 """
@@ -20,7 +20,7 @@ PENDING_MAX: Final = 64
 _SECRET: Final = secrets.token_hex(4)
 """So that no client's event id begins as one of ours by chance."""
 OWN_EVENT_PREFIX: Final = f"bridge_{_SECRET}_"
-"""Event ids of what the bridge sends by itself; an `error` that names one is no client's business."""
+"""Event ids of what the bridge sends by itself."""
 NAMED_EVENT_PREFIX: Final = f"named_{_SECRET}_"
 """Event ids given to client events that came without one."""
 
@@ -41,7 +41,7 @@ class UpdateAcks:
     @property
     def own_pending(self) -> bool:
         """Whether an update of the bridge's own is unanswered."""
-        return any(pending.event_id.startswith(OWN_EVENT_PREFIX) for pending in self._pending)
+        return any(is_own(pending.event_id) for pending in self._pending)
 
     def asked(self, update_id: str) -> None:
         """A client's `session.update` with this event id is to go up, or to wait for the connection."""
@@ -51,49 +51,44 @@ class UpdateAcks:
         """One of the bridge's own is to go up, ahead of what a quick client has asked for already."""
         self._pending.appendleft(_Pending(update_id, None))
 
-    def answered(self) -> bool:
-        """A `session.updated` came. True when it is for the client."""
-        if not self._pending:
-            return True  # the backend changed something by itself, or answers what was answered from here
-        return not self._pending.popleft().event_id.startswith(OWN_EVENT_PREFIX)
-
-    def refused(self, update_id: str) -> None:
-        """An `error` that names this event came."""
-        self._pending = deque(
-            (pending for pending in self._pending if pending.event_id != update_id),
-            maxlen=PENDING_MAX,
-        )
-
-    def reconnected(self, unsent: frozenset[str]) -> int:
-        """The connection broke: only updates of `unsent` still get an answer of the backend, behind the
-        bridge's own first one. How many client updates are to be answered from here instead.
+    def answered(self) -> str | None:
+        """A `session.updated` came: the event id of the update that it answers. None: the backend changed
+        something by itself, or answers what was answered from here.
         """
-        lost = [
-            p
-            for p in self._pending
-            if p.event_id not in unsent and not p.event_id.startswith(OWN_EVENT_PREFIX)
-        ]
+        return self._pending.popleft().event_id if self._pending else None
+
+    def refused(self, update_id: str | None) -> bool:
+        """An `error` that names this event came. Whether that is an unanswered update."""
+        others = [pending for pending in self._pending if pending.event_id != update_id]
+        was_pending = len(others) < len(self._pending)
+        self._pending = deque(others, maxlen=PENDING_MAX)
+        return was_pending
+
+    def reconnected(self, unsent: frozenset[str]) -> list[str]:
+        """The connection broke: only updates of `unsent` still get an answer of the backend, behind the
+        bridge's own first one. The event ids of the others.
+        """
+        lost = [p.event_id for p in self._pending if p.event_id not in unsent]
         self._pending = deque(
             (p for p in self._pending if p.event_id in unsent), maxlen=PENDING_MAX
         )
-        return len(lost)
+        return lost
 
-    def due(self, now_s: float) -> int:
-        """How many client updates are to be answered from here now."""
-        count = 0
+    def due(self, now_s: float) -> list[str]:
+        """The event ids of the updates that no answer is awaited for any more."""
+        overdue = []
         self._pending = deque(
             (p if p.asked_s is not None else _Pending(p.event_id, now_s) for p in self._pending),
             maxlen=PENDING_MAX,
         )
         while self._pending and now_s - (self._pending[0].asked_s or now_s) >= ACK_WAIT_S:
-            if not self._pending.popleft().event_id.startswith(OWN_EVENT_PREFIX):
-                count += 1
-        return count
+            overdue.append(self._pending.popleft().event_id)
+        return overdue
 
 
-def is_own(event: Event) -> bool:
-    """Whether an `error` answers something that the bridge sent by itself."""
-    return (cause_of(event) or "").startswith(OWN_EVENT_PREFIX)
+def is_own(name: str | None) -> bool:
+    """Whether an event id is of something that the bridge sent by itself."""
+    return name is not None and name.startswith(OWN_EVENT_PREFIX)
 
 
 def cause_of(event: Event) -> str | None:
@@ -105,6 +100,6 @@ def cause_of(event: Event) -> str | None:
 
 def without_given_name(event: Event) -> Event:
     """An `error` as the client may see it: an event id that it never gave is taken out."""
-    if not (cause_of(event) or "").startswith(NAMED_EVENT_PREFIX):
+    if not (cause_of(event) or "").startswith((NAMED_EVENT_PREFIX, OWN_EVENT_PREFIX)):
         return event
     return {**event, "error": {**event["error"], "event_id": None}}

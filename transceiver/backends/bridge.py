@@ -9,8 +9,9 @@
 5. Upstream audio formats are the bridge's; the client is told the formats that it asked for.
 6. Items and responses that a client asked for and no backend has confirmed are asked for again on the next connection.
    What is kept for that is bounded in bytes; a client whose call outgrows it is told.
-7. An answer to something the bridge sent by itself stays here; `session.created` reaches the client exactly once.
-8. What a client secret fixes for the call is left out of a client's `session.update`, and said.
+7. An answer to something the bridge sent by itself stays here, unless it is that the backend does not take the session;
+   `session.created` reaches the client exactly once.
+8. What a client secret fixes for the call is left out of a client's `session.update` and `response.create`, and said.
 9. Nothing that either side sends raises: the client gets an `error` event, the backend's fault is counted, of which
    the client is told by the talk (complaints.py).
 """
@@ -31,7 +32,7 @@ from .acks import (
     is_own,
     without_given_name,
 )
-from .dialect import Dialect, Event, session_format, with_formats
+from .dialect import Dialect, Event
 from .journal import NAME_MAX_CHARS
 from .kept import Kept
 from .made import buffer_event, error_event, event_id, failed_response
@@ -41,10 +42,14 @@ from .split_samples import SplitSamples
 from .turns import Turns
 
 CLIENT_EVENT_MAX_BYTES: Final = 256 * 1024
+EVENT_ID_MAX_CHARS: Final = 512
+"""As OpenAI's: it is kept until its event is answered."""
 ODD_SHAPE: Final = (AttributeError, KeyError, TypeError, ValueError)
 """What reading an event of an unexpected shape raises."""
 BACKEND_EVENT_MAX_BYTES: Final = 16 * 1024 * 1024
 OPEN_RESPONSES_MAX: Final = 64
+_SESSION: Final[Event] = {"type": "realtime", "object": "realtime.session"}
+"""What every session is, should its backend not say so."""
 
 
 @dataclass
@@ -77,8 +82,6 @@ class Bridge:
         self._encode = encode
         self._updatable = None if updatable is None else tuple(updatable)
         self._playout = Playout(sink)
-        self._asked_formats: dict[str, Event] = {}
-        self._interrupt_response = True
         self._acks = UpdateAcks()
         self._greeted = False
         self._replayed_items: set[str] = set()
@@ -87,9 +90,12 @@ class Bridge:
         self._turns = Turns()
         self._split_samples = SplitSamples()
         self._kept = Kept()
+        self._session = self._kept.session
         self._journal, self._in_flight = self._kept.journal, self._kept.in_flight
         self.backend_garbage = 0
         self.interruptions = 0
+        self.refused_sessions = 0
+        """Times that the backend did not take a session that the bridge told it by itself: the client knows."""
 
     @property
     def configured(self) -> bool:
@@ -140,6 +146,9 @@ class Bridge:
             cause = _id_of(event) if isinstance(event, dict) else None
             message = "An event is an object with a `type`."
             return Outgoing([error_event("invalid_event", message, cause=cause)])
+        if len(_id_of(event) or "") > EVENT_ID_MAX_CHARS:
+            message = f"`event_id` has over {EVENT_ID_MAX_CHARS} characters."
+            return Outgoing([error_event("invalid_event", message, param="event_id")])
         try:
             return self._bounded(self._act_on_client(kind, event))
         except ODD_SHAPE:
@@ -151,8 +160,19 @@ class Bridge:
             return self._interrupt(self._open_responses)
         if kind == "session.update":
             return self._session_update(event)
+        cause, out = _id_of(event), Outgoing()
+        asked_format = self._session.asked_format("input")
+        if kind == "input_audio_buffer.append" and not self._dialect.takes(asked_format):
+            message = (
+                "Sound goes over the call's track: in events the backend takes another format."
+            )
+            error = error_event("audio_format_mismatch", message, cause=cause, param="audio")
+            return Outgoing([error])
+        if kind == "response.create" and isinstance(event.get("response"), dict):
+            event = {**event, "response": self._allowed(event["response"], cause, out)}
         self._turns.from_client(kind)
-        return Outgoing(to_backend=[self._dialect.to_backend(self._in_flight.sent(event))])
+        out.to_backend.append(self._dialect.to_backend(self._in_flight.sent(event)))
+        return out
 
     def from_backend(self, message: str | bytes) -> Outgoing:
         """One message of the backend's WebSocket."""
@@ -203,8 +223,7 @@ class Bridge:
 
     def configure(self, session: Event) -> Event:
         """The first `session.update`, from the server's configuration and the client's `session` part."""
-        self._remember(session)
-        return self._own_update({"type": "session.update", "session": session})
+        return self._own_update(session)
 
     def reconnected(self, unsent: frozenset[str] = frozenset()) -> Outgoing:
         """The old connection broke and a new one is there: what each side is told before anything else.
@@ -217,29 +236,29 @@ class Bridge:
         out = Outgoing([failed_response(response_id) for response_id in self._open_responses])
         self._open_responses.clear()
         self._spoken_into.clear()
+        self._session.reconnected(unsent)
         out.to_client += self._acknowledged(self._acks.reconnected(unsent))
         self._tell_limit(self._kept.missing(), out)
         self._replayed_items.clear()
+        # Even of nothing: it also carries the audio formats.
+        out.to_backend.append(self._own_update(self._session.taken))
         for event in self._journal.replay():
-            if event["type"] == "session.update":
-                out.to_backend.append(self._own_update(event))
-                continue
             self._replayed_items.add(str(event["item"].get("id")))
             out.to_backend.append(self._dialect.to_backend(self._own(event)))
         again = self._in_flight.unanswered(unsent)
         out.to_backend += [self._dialect.to_backend(event) for event in again]
         return out
 
-    def _acknowledged(self, count: int) -> list[Event]:
-        session = {"type": "realtime", "object": "realtime.session", **self._journal.session}
-        return [
-            {
-                "type": "session.updated",
-                "event_id": event_id(),
-                "session": self._client_view(session),
-            }
-            for _ in range(count)
-        ]
+    def _acknowledged(self, update_ids: Iterable[str]) -> list[Event]:
+        """What tells the client of those updates that are its own; all of them count as taken."""
+        events = []
+        for update_id in update_ids:
+            self._session.answered(update_id)
+            if not is_own(update_id):
+                session = {**_SESSION, **self._session.taken}
+                updated = {"type": "session.updated", "event_id": event_id()}
+                events.append({**updated, "session": self._session.view(session)})
+        return events
 
     def _session_update(self, event: Event) -> Outgoing:
         session = event.get("session")
@@ -247,43 +266,34 @@ class Bridge:
         if not isinstance(session, dict):
             message = "`session.update` needs an object `session`."
             return Outgoing([error_event("invalid_event", message, cause=cause, param="session")])
-        allowed, refused = restrict(session, self._updatable)
         out = Outgoing()
-        if refused:
-            message = f"Fixed for this call: {', '.join(refused)[:NAME_MAX_CHARS]}."
-            first = refused[0][:NAME_MAX_CHARS]
-            out.to_client.append(
-                error_event("session_field_locked", message, cause=cause, param=first)
-            )
-        self._remember(allowed)
+        allowed = self._allowed(session, cause, out)
         update_id = cause or event_id(NAMED_EVENT_PREFIX)
+        self._session.ask(update_id, allowed)
         self._acks.asked(update_id)
         update = {**event, "event_id": update_id, "session": allowed}
         out.to_backend.append(self._dialect.to_backend(update))
         return out
 
-    def _remember(self, session: Event) -> None:
-        for side in ("input", "output"):
-            if (asked := session_format(session, side)) is not None:
-                self._asked_formats[side] = asked
-        self._journal.session_updated(session)
-        self._learn_interruption(session)
-
-    def _learn_interruption(self, session: Event) -> None:
-        audio = session.get("audio")
-        side = audio.get("input") if isinstance(audio, dict) else None
-        if isinstance(side, dict) and isinstance(side.get("turn_detection"), dict):
-            self._interrupt_response = side["turn_detection"].get("interrupt_response") is not False
+    def _allowed(self, fields: Event, cause: str | None, out: Outgoing) -> Event:
+        """What a client may set of a session, or of one response; the client is told of the rest."""
+        allowed, refused = restrict(fields, self._updatable)
+        if refused:
+            message = f"Fixed for this call: {', '.join(refused)[:NAME_MAX_CHARS]}."
+            first = refused[0][:NAME_MAX_CHARS]
+            error = error_event("session_field_locked", message, cause=cause, param=first)
+            out.to_client.append(error)
+        return allowed
 
     def _one_from_backend(self, event: Event, out: Outgoing) -> None:
         kind = event["type"]
         if not self._greeted and kind != "session.created":
-            self._greet(
-                {"type": "realtime", "object": "realtime.session", **self._journal.session}, out
-            )
+            self._greet({**_SESSION, **self._session.hoped}, out)
         if kind == "response.output_audio.delta":
             self._audio(event, out)
         elif kind == "session.created":
+            if isinstance(event.get("session"), dict):
+                self._session.told(event["session"])
             if not self._greeted:
                 self._greet(event.get("session"), out)
         elif self._is_for_client(event):
@@ -292,27 +302,39 @@ class Bridge:
     def _greet(self, session: object, out: Outgoing) -> None:
         self._greeted = True
         session = session if isinstance(session, dict) else {}
-        self._learn_interruption(session)
         created = {"type": "session.created", "event_id": event_id()}
-        out.to_client.append({**created, "session": self._client_view(session)})
+        out.to_client.append({**created, "session": self._session.view(session)})
 
     def _is_for_client(self, event: Event) -> bool:
         kind = event["type"]
         if kind == "session.updated":
-            return self._acks.answered()
+            update_id = self._acks.answered()
+            self._session.answered(update_id)
+            if isinstance(event.get("session"), dict):
+                self._session.told(event["session"])
+            return not is_own(update_id)
         if kind == "error":
-            self._acks.refused(cause_of(event) or "")
-            return not is_own(event)
+            return self._refused(cause_of(event))
         if kind in ("conversation.item.added", "conversation.item.done"):
             item = event.get("item")
             return not (isinstance(item, dict) and item.get("id") in self._replayed_items)
         return True
 
+    def _refused(self, cause: str | None) -> bool:
+        """The backend does not do what this names. Whether the client is told."""
+        is_update = self._acks.refused(cause)
+        session = self._session.refused(cause)
+        if not is_own(cause):
+            return True
+        if not is_update:
+            return False
+        self.refused_sessions += bool(session)
+        return True
+
     def _pass_down(self, event: Event, out: Outgoing) -> None:
         kind = event["type"]
         if kind == "session.updated" and isinstance(event.get("session"), dict):
-            self._learn_interruption(event["session"])
-            event = {**event, "session": self._client_view(event["session"])}
+            event = {**event, "session": self._session.view(event["session"])}
         elif kind == "error":
             self._in_flight.refused(cause_of(event))
             event = without_given_name(event)
@@ -324,7 +346,7 @@ class Bridge:
         if not isinstance(event.get("event_id"), str):
             event = {**event, "event_id": event_id()}  # clients' parsers drop an event without one
         out.to_client.append(event)
-        if kind == "input_audio_buffer.speech_started" and self._interrupt_response:
+        if kind == "input_audio_buffer.speech_started" and self._session.interrupt_response:
             self._spoken_into.update(self._open_responses)
             out.extend(self._interrupt())
         elif kind == "response.done" and isinstance(event.get("response"), dict):
@@ -397,20 +419,14 @@ class Bridge:
     def _own(self, event: Event) -> Event:
         return {**event, "event_id": event_id(OWN_EVENT_PREFIX)}
 
-    def _own_update(self, event: Event) -> Event:
-        update = self._own(event)
+    def _own_update(self, session: Event) -> Event:
+        update = self._own({"type": "session.update", "session": session})
+        self._session.ask(update["event_id"], session)
         self._acks.asked_first(update["event_id"])
         return self._dialect.to_backend(update)
 
     def _buffer_events(self) -> list[Event]:
         return [buffer_event(name, response) for name, response in self._playout.advance()]
-
-    def _client_view(self, session: Event) -> Event:
-        formats = {
-            side: self._asked_formats.get(side) or session_format(session, side)
-            for side in ("input", "output")
-        }
-        return with_formats(session, formats["input"], formats["output"])
 
 
 def _where(event: Event) -> tuple[str, str, int] | None:

@@ -83,18 +83,29 @@ class Dialect:
         """A GA client event as this backend wants it, with the bridge's audio formats in a `session.update`."""
         kind = event.get("type")
         if kind == "session.update" and isinstance(event.get("session"), dict):
-            session = with_formats(event["session"], self.format.ga(), self.format.ga())
+            session = self._with_our_formats(event["session"])
             if self.beta:
                 return {**event, "session": self._session_to_beta(session)}
             # GA servers refuse a session that does not say what it is.
             return {**event, "session": {"type": "realtime", **session}}
+        if kind == "response.create" and isinstance(event.get("response"), dict):
+            response = event["response"]
+            if session_format(response, "output") is not None:
+                response = _with_format(response, "output", self.format.ga())
+            return {**event, "response": self._session_to_beta(response) if self.beta else response}
         if not self.beta:
             return event
-        if kind == "response.create" and isinstance(event.get("response"), dict):
-            return {**event, "response": self._session_to_beta(event["response"])}
         if kind == "conversation.item.create" and isinstance(event.get("item"), dict):
             return {**event, "item": _rename_parts(event["item"], _ASSISTANT_PARTS_TO_BETA)}
         return event
+
+    def takes(self, asked: Event | None) -> bool:
+        """Whether sound in the format that a client asked for (None: in OpenAI's default) is what this backend wants."""
+        default = FORMATS["pcm24"]
+        asked = asked or default.ga()
+        is_as_fast = asked.get("rate", default.rate_hz) == self.format.rate_hz
+        is_pcm = self.format.ga_type == "audio/pcm"  # the others have one rate each
+        return asked.get("type") == self.format.ga_type and (is_as_fast or not is_pcm)
 
     def to_client(self, event: Event) -> list[Event]:
         """A backend event in GA names: usually one, two for beta's `conversation.item.created`."""
@@ -114,6 +125,14 @@ class Dialect:
                 {**event, "type": "conversation.item.done"},
             ]
         return [event]
+
+    def _with_our_formats(self, session: Event) -> Event:
+        session = _with_format(session, "input", self.format.ga())
+        if session.get("type") == "transcription":
+            return (
+                session  # has no sound to give, and GA servers refuse a session that speaks of it
+            )
+        return _with_format(session, "output", self.format.ga())
 
     def _object_to_ga(self, name: str, value: Event) -> Event:
         if name == "session":
@@ -163,20 +182,22 @@ class Dialect:
 
 def with_formats(session: Event, input_format: Event | None, output_format: Event | None) -> Event:
     """A copy of a GA session with other audio formats; None removes the field."""
-    audio = _copy(session.get("audio"))
-    for side, value in (("input", input_format), ("output", output_format)):
-        part = _copy(audio.get(side))
-        part.pop("format", None)
-        if value is not None:
-            part["format"] = value
-        audio[side] = part
-    return {**session, "audio": audio}
+    return _with_format(_with_format(session, "input", input_format), "output", output_format)
 
 
 def session_format(session: Event, side: str) -> Event | None:
     """The audio format that a GA session names for `input` or `output`, or None."""
     value = _get(session, ("audio", side, "format"), None)
     return value if isinstance(value, dict) else None
+
+
+def _with_format(session: Event, side: str, value: Event | None) -> Event:
+    audio = _copy(session.get("audio"))
+    part = _copy(audio.get(side))
+    part.pop("format", None)
+    if value is not None:
+        part["format"] = value
+    return {**session, "audio": {**audio, side: part}}
 
 
 def _copy(value: Any) -> Event:

@@ -1,4 +1,4 @@
-"""What a backend must be told again after its connection broke: the session and the conversation, as text.
+"""What a backend must be told again after its connection broke besides its session: the conversation, as text.
 
 1. What is too large by itself is not kept, and counted (`refused`); the whole is bounded by its owner (kept.py).
 2. Neither audio nor images are kept. A spoken turn comes back as its transcript, or not at all when there is none.
@@ -13,8 +13,6 @@ from .dialect import Event
 from .sized import SizedEvents, size_of
 
 ITEM_MAX_BYTES: Final = 262_144
-SESSION_MAX_BYTES: Final = 262_144
-"""A session that grows beyond this stays as it was."""
 CUTS_MAX: Final = 256
 """Items whose unheard rest is known; older ones come back whole."""
 NAME_MAX_CHARS: Final = 256
@@ -26,29 +24,18 @@ class Journal:
     """The conversation of one call in GA events."""
 
     def __init__(self) -> None:
-        self.session: Event = {}
         self.refused = 0
-        self._session_bytes = 0
         self._items = SizedEvents()
         self._heard: dict[str, float] = {}
 
     @property
     def size_bytes(self) -> int:
-        """Of session and items."""
-        return self._session_bytes + self._items.size_bytes
+        """Of the items."""
+        return self._items.size_bytes
 
     def forget_oldest(self) -> bool:
         """Makes room; False when there is no item."""
         return self._items.remove_oldest() is not None
-
-    def session_updated(self, session: Event) -> None:
-        """A client's `session.update` on its way up: later fields win, nested `audio` is merged."""
-        merged = merge(self.session, session)
-        size_bytes = size_of(merged)
-        if size_bytes > SESSION_MAX_BYTES:
-            self.refused += 1
-        else:
-            self.session, self._session_bytes = merged, size_bytes
 
     def observe(self, event: Event) -> None:
         """A backend event on its way down; unknown ones are ignored."""
@@ -57,6 +44,10 @@ class Journal:
             event.get("item"), dict
         ):
             self._store(event["item"], event.get("previous_item_id"))
+        elif kind == "response.output_item.done" and isinstance(event.get("item"), dict):
+            # Beta backends say nowhere else what has become of an item; one out of band stays unknown.
+            if event["item"].get("id") in self._items:
+                self._store(event["item"], None)
         elif kind == "conversation.item.deleted" and isinstance(item_id, str):
             self._items.remove(item_id)
         elif kind in (
@@ -77,17 +68,13 @@ class Journal:
             self.cut(item_id, 0.0)
 
     def replay(self) -> list[Event]:
-        """The events that bring a fresh backend session to where this one was.
-
-        The first is its update, even of nothing: it also carries the audio formats.
-        """
-        session = {"type": "session.update", "session": self.session}
+        """The events that bring the conversation of a fresh backend session to where this one was."""
         texts = [
             text
             for name, item in self._items.items()
             if (text := _as_text(item, self._heard.get(name, 1.0))) is not None
         ]
-        return [session, *({"type": "conversation.item.create", "item": text} for text in texts)]
+        return [{"type": "conversation.item.create", "item": text} for text in texts]
 
     def _store(self, item: Event, previous_id: Any) -> None:
         item_id = item.get("id")
@@ -122,15 +109,6 @@ class Journal:
             self._items.put(item_id, transcribed, size_bytes)
 
 
-def merge(old: Event, new: Event) -> Event:
-    """`old` with the fields of `new`, objects merged, everything else replaced."""
-    merged = dict(old)
-    for name, value in new.items():
-        both = isinstance(value, dict) and isinstance(merged.get(name), dict)
-        merged[name] = merge(merged[name], value) if both else value
-    return merged
-
-
 def _without_media(item: Event) -> Event:
     """An item without what never comes back."""
     content = item.get("content")
@@ -147,11 +125,14 @@ def _keep_transcripts(known: Event, item: Event) -> Event:
     for old, new in zip(old_parts, new_parts, strict=False):
         if old.get("transcript") and not new.get("transcript"):
             new["transcript"] = old["transcript"]
-    return {**item, "content": new_parts or old_parts}
+    parts = new_parts or old_parts
+    return {**item, "content": parts} if parts else item
 
 
 def _as_text(item: Event, share: float) -> Event | None:
     kind = item.get("type")
+    if kind == "function_call" and item.get("status") == "in_progress":
+        return None  # its arguments never came, and nobody called it
     if kind in ("function_call", "function_call_output"):
         return {name: value for name, value in item.items() if name not in ("object", "status")}
     role = item.get("role")

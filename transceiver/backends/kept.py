@@ -1,6 +1,6 @@
 """What one call keeps, in bytes, to tell its backend again after a connection that broke. Sans-IO.
 
-1. One bound, KEPT_MAX_BYTES, for the conversation (journal.py) and what is unanswered (in_flight.py).
+1. One bound, KEPT_MAX_BYTES, for the session (session_record.py), the conversation (journal.py) and what is unanswered (in_flight.py).
 2. Beyond it the oldest of the conversation goes first, then the oldest that is unanswered; each is counted.
 3. The client is told once when this begins, and at each new connection how much that one will not know.
 """
@@ -11,6 +11,7 @@ from typing import Final
 
 from .in_flight import InFlight
 from .journal import Journal
+from .session_record import SessionRecord
 
 KEPT_MAX_BYTES: Final = 1_048_576
 
@@ -19,6 +20,7 @@ class Kept:
     """See the module; one a call."""
 
     def __init__(self) -> None:
+        self.session = SessionRecord()
         self.journal = Journal()
         self.in_flight = InFlight()
         self._evicted = 0
@@ -27,12 +29,12 @@ class Kept:
     @property
     def size_bytes(self) -> int:
         """Of everything that is kept."""
-        return self.journal.size_bytes + self.in_flight.size_bytes
+        return self.session.size_bytes + self.journal.size_bytes + self.in_flight.size_bytes
 
     @property
     def forgotten(self) -> int:
         """Events that a new connection will not be told of."""
-        return self._evicted + self.journal.refused
+        return self._evicted + self.session.outgrown + self.journal.refused
 
     def shrink(self) -> str | None:
         """Forgets what is too much; what to tell the client, if it is time to."""

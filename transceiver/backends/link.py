@@ -137,6 +137,11 @@ class Link:
             self._stalled.set()
         self._wake.set()
 
+    def send_first(self, event: Event) -> None:
+        """Sends a control event ahead of everything queued, released or not."""
+        self._first.append(json.dumps(event))
+        self._wake.set()
+
     def send_audio(self, text: str, duration_ms: float) -> None:
         """Queues the message of an audio event of so much sound; the oldest ones give way."""
         self._audio_chars += len(text)

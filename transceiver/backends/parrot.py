@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from .dialect import Event
-from .journal import ITEM_MAX_BYTES, SESSION_MAX_BYTES, merge
+from .journal import ITEM_MAX_BYTES
+from .session_record import SESSION_MAX_BYTES, merge
 from .sized import SizedEvents, size_of
 from .vad import EnergyVad, VadSettings
 

@@ -1,16 +1,19 @@
-"""What a client's `session.update` may change when its client secret says so.
+"""What a client's `session.update`, or its `response.create` for one response, may change when its client secret says so.
 
 1. A path names a field and all below it: `audio.output` covers `audio.output.voice`.
 2. What may not change is left out, the rest goes on: a stock client sends whole sessions and waits for the answer.
-3. `type` always passes: it selects the shape, not the behaviour.
+3. `type` always passes: it selects the shape, not the behaviour; so do the fields of a response that no session has.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
+from typing import Final
 
 from .dialect import Event
+
+_FREE: Final = frozenset(("type", "conversation", "input", "metadata"))
 
 _Paths = tuple[frozenset[str], frozenset[str]]
 """Those that may change, and those above them."""
@@ -31,7 +34,7 @@ def _restrict(value: Event, prefix: str, updatable: _Paths, refused: list[str]) 
     kept: Event = {}
     for name, field in value.items():
         path = prefix + name
-        if path == "type" or not paths.isdisjoint(_with_all_above(path)):
+        if path in _FREE or not paths.isdisjoint(_with_all_above(path)):
             kept[name] = field
         elif isinstance(field, dict) and path in above:
             kept[name] = _restrict(field, path + ".", updatable, refused)

@@ -19,8 +19,8 @@ from . import g711
 from .base import Event, Line, Sound
 from .bridge import Bridge
 from .dialect import Dialect
-from .journal import merge
 from .link import Link, LinkConfig
+from .session_record import merge
 from .talk import Talk
 
 Transcode = Callable[[bytes], bytes]
@@ -140,7 +140,13 @@ class WebSocketPeer:
 
     def on_message(self, message: str | bytes) -> None:
         """See LinkOwner.on_message."""
-        self._talk.on_backend(self._talk.bridge.from_backend(message))
+        bridge = self._talk.bridge
+        refused = bridge.refused_sessions
+        self._talk.on_backend(bridge.from_backend(message))
+        if bridge.refused_sessions > refused:
+            self._log.warning("backend_refused_session")
+            # With the session went its formats, without which all sound is noise.
+            self._link.send_first(bridge.configure({}))
 
     def on_gone(self, reason: str) -> None:
         """See LinkOwner.on_gone."""

@@ -38,6 +38,10 @@ class SizedEvents:
         """Names and events, the oldest first."""
         return ((name, event) for name, (event, _) in self._events.items())
 
+    def events(self) -> Iterator[Event]:
+        """The events, the oldest first."""
+        return (event for event, _ in self._events.values())
+
     def get(self, name: object) -> Event | None:
         """The event of that name."""
         return self._events[name][0] if isinstance(name, str) and name in self._events else None

@@ -447,6 +447,34 @@ def test_what_is_fixed_is_left_out_and_said(sink: Sink) -> None:
     }
 
 
+def test_what_is_fixed_is_left_out_of_one_response_too(sink: Sink) -> None:
+    bridge = Bridge(Dialect(), sink, updatable=["audio.output.voice"])
+    greet(bridge)
+    free = {
+        "conversation": "none",
+        "input": [],
+        "metadata": {"topic": "x"},
+        "audio": {"output": {"voice": "marin"}},
+    }
+    response = {"instructions": "Say what you were told.", "tools": [], **free}
+    event = {"type": "response.create", "event_id": "mine", "response": response}
+    out = bridge.from_client(json.dumps(event))
+    [error] = [event["error"] for event in out.to_client]
+    assert (error["code"], error["param"], error["event_id"]) == (
+        "session_field_locked",
+        "instructions",
+        "mine",
+    )
+    assert [event["response"] for event in out.to_backend] == [free]
+
+
+def test_an_event_id_has_a_length(bridge: Bridge) -> None:
+    for length, refused in ((512, False), (513, True)):
+        event = {"type": "session.update", "event_id": "x" * length, "session": {}}
+        out = bridge.from_client(json.dumps(event))
+        assert (types(out.to_client) == ["error"], out.to_backend == []) == (refused, refused)
+
+
 def test_beta_backend_looks_like_ga(sink: Sink) -> None:
     bridge = Bridge(Dialect(beta=True), sink)
     greet(bridge)
@@ -529,7 +557,7 @@ def test_a_refused_own_update_does_not_eat_the_clients_answer(sink: Sink) -> Non
     greet(bridge)
     bridge.from_client(session_update(tools=[]))
     error = {"type": "invalid_request_error", "message": "no", "event_id": own["event_id"]}
-    assert bridge.from_backend(server("error", error=error)).to_client == []
+    assert types(bridge.from_backend(server("error", error=error)).to_client) == ["error"]
     assert types(bridge.from_backend(server("session.updated", session={})).to_client) == [
         "session.updated"
     ]

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.bridge_events import Sink, delta, done, server, session_update, types
 from transceiver.backends.bridge import Bridge
+from transceiver.backends.dialect import Dialect
 
 
 def test_replay_brings_back_session_and_conversation(bridge: Bridge) -> None:
@@ -186,3 +187,38 @@ def test_a_new_connection_may_name_its_responses_as_the_old_one_did(
     told = [event["type"].rpartition(".")[2] for event in events]
     first = ["stopped"] if before == "playing" else []
     assert told == [*first, "started", "done", "stopped"]
+
+
+@pytest.mark.parametrize("beta", [False, True])
+def test_a_called_function_is_replayed_with_its_arguments_and_nothing_else(
+    sink: Sink, beta: bool
+) -> None:
+    bridge = Bridge(Dialect(beta=beta), sink)
+    call = {"id": "f1", "type": "function_call", "name": "f", "call_id": "c1"}
+    begun = {**call, "object": "realtime.item", "status": "in_progress", "arguments": ""}
+    ended = {**call, "object": "realtime.item", "status": "completed", "arguments": '{"a":1}'}
+    bridge.from_backend(server(f"conversation.item.{'created' if beta else 'added'}", item=begun))
+    [_] = bridge.reconnected().to_backend  # nobody has called it yet
+    bridge.from_backend(server(f"conversation.item.{'created' if beta else 'added'}", item=begun))
+    if not beta:
+        bridge.from_backend(server("conversation.item.done", item=ended))
+    bridge.from_backend(server("response.output_item.done", response_id="r", item=ended))
+    _, again = bridge.reconnected().to_backend
+    assert again["item"] == {**call, "arguments": '{"a":1}'}
+
+
+def test_a_text_of_a_beta_backend_is_replayed(sink: Sink) -> None:
+    bridge = Bridge(Dialect(beta=True), sink)
+    begun = {"id": "a1", "type": "message", "role": "assistant", "content": []}
+    ended = {**begun, "content": [{"type": "text", "text": "hello"}]}
+    bridge.from_backend(server("conversation.item.created", item=begun))
+    bridge.from_backend(server("response.output_item.done", response_id="r", item=ended))
+    _, again = bridge.reconnected().to_backend
+    assert again["item"]["content"] == [{"type": "text", "text": "hello"}]
+
+
+def test_an_item_out_of_band_is_not_replayed(bridge: Bridge) -> None:
+    content = [{"type": "output_text", "text": "classified"}]
+    item = {"id": "o1", "type": "message", "role": "assistant", "content": content}
+    bridge.from_backend(server("response.output_item.done", response_id="r", item=item))
+    assert types(bridge.reconnected().to_backend) == ["session.update"]

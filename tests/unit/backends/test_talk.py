@@ -310,3 +310,37 @@ def test_a_backend_that_never_acknowledges_its_session_is_talked_to_all_the_same
             talk.close()
 
     asyncio.run(scenario())
+
+
+def test_a_backend_that_refuses_the_session_gets_the_formats_before_any_sound() -> None:
+    async def scenario() -> None:
+        updates: list[dict[str, Any]] = []
+        kinds: list[str] = []
+
+        async def model(websocket: web.WebSocketResponse, _: int) -> None:
+            await websocket.send_json({"type": "session.created", "session": {"id": "sess_1"}})
+            updates.append(await read(websocket, "session.update"))
+            error = {"message": "no", "event_id": updates[0]["event_id"]}
+            await websocket.send_json({"type": "error", "error": error})
+            async for message in websocket:
+                event = json.loads(message.data)
+                kinds.append(event["type"])
+                if event["type"] == "session.update":
+                    updates.append(event)
+                    await websocket.send_json(
+                        {"type": "session.updated", "session": event["session"]}
+                    )
+
+        line, sound = Line(), Sound()
+        dialect = Dialect(format=FORMATS["pcmu"])
+        async with backend(model) as url, talking(url, line, sound, dialect=dialect) as talk:
+            talk.on_open()
+            talk.on_sound(bytes(320))
+            await until(lambda: "input_audio_buffer.append" in kinds)
+        assert kinds[0] == "session.update"
+        first, second = (update["session"] for update in updates)
+        assert (first["instructions"], "instructions" in second) == ("mine", False)
+        assert second["audio"]["output"]["format"] == {"type": "audio/pcmu"}
+        assert line.types().count("error") == 1
+
+    run(scenario)
