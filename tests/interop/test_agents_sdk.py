@@ -15,13 +15,15 @@ import pytest
 
 from tests.interop import from_npm
 from tests.interop.demo import Demo
-from tests.interop.page_call import SoundCheck
+from tests.interop.page_call import SoundCheck, reading_of
 from tests.support.browser import wait_until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.alone]
+
+READING = reading_of("sdk.connection")
 
 
 class _QuietHandler(SimpleHTTPRequestHandler):
@@ -50,9 +52,9 @@ def test_the_stock_sdk_talks_cross_origin(page: Page, sdk_origin: str, demo: Dem
     assert connected["callId"].startswith("rtc_")
     wait_until(page, "sdk.events.includes('session.created')")
     wait_until(page, "sdk.playing()")
-    sound = SoundCheck(page.evaluate("sdk.reading()"))
+    sound = SoundCheck(page.evaluate(READING))
     while not sound.over:
         page.wait_for_timeout(sound.SPAN_S * 1000)
-        sound.add(page.evaluate("sdk.reading()"))
+        sound.add(page.evaluate(READING))
     sound.check()
     page.evaluate("sdk.transport.close()")

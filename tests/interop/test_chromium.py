@@ -13,6 +13,7 @@ from tests.interop.demo import Demo
 from tests.interop.page_call import (
     APART,
     CONNECTED,
+    FIGURES_SHOWN,
     HEARD,
     READING,
     SERVER_COMPLETE,
@@ -54,6 +55,7 @@ def test_talks_through_the_relay(page: Page, demo: Demo, button: str) -> None:
     while not sound.over:
         page.wait_for_timeout(sound.SPAN_S * 1000)
         sound.add(page.evaluate(READING))
+    wait_until(page, FIGURES_SHOWN)
     shown = page.evaluate(SHOWN)
     during = demo.metrics()
     sound.check()

@@ -19,9 +19,9 @@ from tests.interop.page_call import (
     APART,
     CONNECTED,
     ENERGY,
+    FIGURES_SHOWN,
     HEARD,
     READING,
-    ROUND_TRIP_DUE,
     SERVER_COMPLETE,
     SHOWN,
     SoundCheck,
@@ -110,7 +110,7 @@ async def test_talks_through_the_relay(
         while not sound.over:
             await asyncio.sleep(sound.SPAN_S)
             sound.add(await tab.evaluate(READING))
-        await tab.wait_for(ROUND_TRIP_DUE)
+        await tab.wait_for(FIGURES_SHOWN)
         shown = await tab.evaluate(SHOWN)
         during = demo.metrics()
         await tab.click("#talk")

@@ -17,6 +17,7 @@ import pytest
 from tests.interop.demo import Demo, start_demo
 from tests.interop.page_call import (
     CONNECTED,
+    FIGURES_SHOWN,
     HEARD,
     READING,
     SERVER_COMPLETE,
@@ -75,6 +76,7 @@ def test_a_visitor_talks_over_https(
         while not sound.over:
             page.wait_for_timeout(sound.SPAN_S * 1000)
             sound.add(page.evaluate(READING))
+        wait_until(page, FIGURES_SHOWN)
         shown = page.evaluate(SHOWN)
         during = demo.metrics()
         page.click("#talk")

@@ -14,6 +14,7 @@ import pytest
 
 from tests.interop import from_npm
 from tests.interop.demo import Demo
+from tests.interop.page_call import HEARD, check_marks
 from tests.support.browser import chromium, wait_until
 
 if TYPE_CHECKING:
@@ -156,6 +157,24 @@ def test_sound_that_is_held_back_comes_by_a_tap(browser: Browser, demo: Demo) ->
     context.close()
 
 
+@pytest.mark.parametrize("late", ["connectionstatechange", "statechange"])
+def test_moments_are_in_order_though_the_browser_tells_them_late(
+    page: Page, demo: Demo, late: str
+) -> None:
+    """As a busy one does: of the path after the keys, of the keys after what came by them."""
+    page.add_init_script(
+        "const listen = EventTarget.prototype.addEventListener;"
+        "EventTarget.prototype.addEventListener = function (type, listener, options) {"
+        f" const late = type.endsWith('{late}');"
+        " const told = late ? (event) => setTimeout(() => listener(event), 500) : listener;"
+        " return listen.call(this, type, told, options); }"
+    )
+    page.goto(demo.url)
+    page.click("#tone")
+    wait_until(page, f"{HEARD} && 'channel' in voiceRelay.call.marks")
+    check_marks(page.evaluate("voiceRelay.call.marks"))
+
+
 def test_a_server_that_takes_too_long_is_said(page: Page, demo: Demo) -> None:
     """Chromium before 124 names a timeout AbortError."""
     page.add_init_script(
@@ -260,6 +279,7 @@ def test_the_chosen_entry_is_asked_for(page: Page, demo: Demo) -> None:
     page.route("**/v1/realtime/calls*", refuse)
     page.goto(f"{demo.url}/?ingress=elsewhere")
     page.click("#settings summary")
+    wait_until(page, "document.getElementById('entry').value === 'elsewhere'")
     assert page.locator("#entry option").all_inner_texts() == ["The nearest", "demo", "elsewhere"]
     notice_after(page, "#tone")
     page.select_option("#entry", "")

@@ -124,8 +124,7 @@ export class Call extends EventTarget {
     pc.addEventListener("connectionstatechange", () => {
       const state = pc.connectionState;
       if (state === "connected") {
-        this.#mark("ice");
-        this.#mark("dtls");
+        this.#markSecured();
         this.#setState("connected");
         this.#askServer();
       } else if (state === "disconnected" && this.state === "connected") {
@@ -139,7 +138,7 @@ export class Call extends EventTarget {
   #watchDtls(transport) {
     if (!transport) return;
     const look = () => {
-      if (transport.state === "connected") this.#mark("dtls");
+      if (transport.state === "connected") this.#markSecured();
       if (transport.state === "closed") this.#end("remote");
       if (transport.state === "failed") this.#end("insecure");
     };
@@ -153,6 +152,7 @@ export class Call extends EventTarget {
       this.#emit("message", { direction: "note", data: "data channel open", ms: this.elapsedMs() });
     });
     channel.addEventListener("message", ({ data }) => {
+      this.#markSecured();
       this.#mark("channel");
       this.#emit("message", { direction: "in", data, ms: this.elapsedMs() });
     });
@@ -166,8 +166,7 @@ export class Call extends EventTarget {
     let asking = false;
     const look = async () => {
       if (!("first_audio_out" in this.marks) && receiver.getSynchronizationSources().length) {
-        this.#mark("ice"); // a busy browser tells its events late
-        this.#mark("dtls");
+        this.#markSecured();
         this.#mark("first_audio_out");
       }
       if (!("first_audio_in" in this.marks) && "dtls" in this.marks && !asking) {
@@ -219,6 +218,12 @@ export class Call extends EventTarget {
     if (this.#ended || name in this.marks) return;
     this.marks[name] = ms;
     this.#emit("mark", { name, ms });
+  }
+
+  /** Who has the keys has a path, and who has sound or an event has the keys: a busy browser tells its events late. */
+  #markSecured() {
+    this.#mark("ice");
+    this.#mark("dtls");
   }
 
   #setState(state) {

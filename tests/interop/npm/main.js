@@ -15,18 +15,6 @@ globalThis.sdk = {
     await this.transport.connect({ apiKey: "ek_stock_sdk", model: "gpt-realtime", initialSessionConfig: {} });
     return { callId: this.transport.callId ?? null, status: this.transport.status };
   },
-  async reading() {
-    const reports = [...(await this.connection.getStats()).values()];
-    const inbound = reports.find((report) => report.type === "inbound-rtp");
-    const outbound = reports.find((report) => report.type === "outbound-rtp");
-    return {
-      at_ms: inbound.timestamp,
-      received: inbound.packetsReceived,
-      sent: outbound.packetsSent,
-      lost: inbound.packetsLost,
-      energy: inbound.totalAudioEnergy,
-    };
-  },
   playing() {
     return Boolean(this.speaker.srcObject?.active) && !this.speaker.paused;
   },
