@@ -11,6 +11,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -21,20 +22,28 @@ _QUIET = ("--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error")
 _BUNDLE = ("esbuild", "main.js", "--bundle", "--format=esm", "--outfile=bundle.js")
 
 
-@functools.cache
 def folder() -> Path:
     """The folder with page.html, bundle.js and node_modules, made on first use."""
+    made = _make()
+    if isinstance(made, str):
+        pytest.skip(made)
+    return made
+
+
+@functools.cache
+def _make() -> Path | str:
+    """The folder, or why there is none: a registry that does not answer is waited for once."""
     npm = shutil.which("npm")
     if npm is None:
-        pytest.skip("npm is not installed")
+        return "npm is not installed"
     sources = sorted(SOURCE.iterdir())
     state = hashlib.sha256(b"".join(file.read_bytes() for file in sources)).hexdigest()[:16]
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     made = base / "voice-relay-tests" / state
     if made.exists():
         return made
-    making = made.with_name(f"{state}.{os.getpid()}")
-    making.mkdir(parents=True)
+    made.parent.mkdir(parents=True, exist_ok=True)
+    making = Path(tempfile.mkdtemp(prefix=f"{state}.", dir=made.parent))
     for file in sources:
         shutil.copy(file, making)
     try:
@@ -48,8 +57,10 @@ def folder() -> Path:
                 check=False,
             )
             if done.returncode != 0:
-                pytest.skip(f"npm {command[0]} failed: {done.stderr.strip()[-300:]}")
+                return f"npm {command[0]} failed: {done.stderr.strip()[-300:]}"
         making.rename(made)
+    except subprocess.TimeoutExpired as late:
+        return f"npm takes longer than {late.timeout} s"
     except OSError:  # somebody else was quicker
         if not made.exists():
             raise

@@ -11,6 +11,7 @@ import asyncio
 import functools
 import json
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -161,10 +162,15 @@ async def connect(page: Page, stage: Stage) -> Connection:
     return stage.models.connections[before]
 
 
-async def until(condition: Callable[[], Any], timeout_s: float = 20.0) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110 - what is waited for lies in another thread
-            await asyncio.sleep(0.01)
+async def until(condition: Callable[[], Any], what: str, timeout_s: float = 20.0) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s, f"not within {timeout_s} s: {what}"
+        await asyncio.sleep(0.01)
+
+
+async def until_closed(connection: Connection) -> None:
+    await until(connection.closed.is_set, "the model's connection is closed", 10.0)
 
 
 @pytest.mark.usefixtures("sound")
@@ -179,7 +185,7 @@ async def test_a_conversation_with_a_tool(open_page: OpenPage, stage: Stage) -> 
         assert await page.evaluate("talk.count('session.updated')") >= 1
         assert await page.evaluate("talk.types()[0]") == "session.created"
         # audio up: the browser's microphone beeps
-        await until(lambda: max(connection.audio[1::2], default=0) > 0)
+        await until(lambda: max(connection.audio[1::2], default=0) > 0, "sound of the microphone")
         # audio down and transcripts of both sides
         await page.evaluate("talk.say('hello')")
         await page.wait_for("talk.answered()")
@@ -245,7 +251,7 @@ async def test_the_client_hangs_up(open_page: OpenPage, stage: Stage) -> None:
     async with open_page() as page:
         connection = await connect(page, stage)
         await page.evaluate("talk.session.close()")
-        await until(connection.closed.is_set, 10.0)
+        await until_closed(connection)
         stats = await page.evaluate("talk.stats()")
         assert stats["close_reason"] in ("dtls_close_notify", "sctp_abort", "channel_closed")
 
@@ -255,7 +261,7 @@ async def test_hung_up_over_http(open_page: OpenPage, stage: Stage) -> None:
         connection = await connect(page, stage)
         assert await page.evaluate("talk.hangUpByHttp()") == 200
         await page.wait_for("talk.transport.status === 'disconnected'")
-        await until(connection.closed.is_set, 10.0)
+        await until_closed(connection)
         assert (await page.evaluate("talk.stats()"))["close_reason"] == "hangup"
 
 
@@ -266,7 +272,7 @@ async def test_a_reload_ends_the_call_within_ten_seconds_and_the_next_one_works(
     async with open_page() as page:
         first = await connect(page, stage)
         await load(page, stage)
-        await until(first.closed.is_set, 10.0)
+        await until_closed(first)
         second = await connect(page, stage)
         await page.evaluate("talk.say('hello')")
         await page.wait_for("talk.answered()")
@@ -290,7 +296,7 @@ async def test_two_tabs_talk_apart(open_page: OpenPage, stage: Stage) -> None:
         await other.wait_for("talk.hears(2_000)")
         assert await other.evaluate("talk.count('output_audio_buffer.cleared')") == 0
         await other.evaluate("talk.session.close()")
-        await until(other_connection.closed.is_set, 10.0)
+        await until_closed(other_connection)
         assert not connection.closed.is_set()
         await page.evaluate("talk.say('still there')")
         await page.wait_for("talk.answered()")

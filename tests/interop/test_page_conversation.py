@@ -52,10 +52,9 @@ def test_both_sides_are_written_down_and_an_interruption_is_seen(page: Page, dem
     )
     assert "echo of" in page.inner_text(".turn.model.cut .turn-text")
     assert sent(page, "session.update") == []  # what nobody chose is the server's
-    wait_until(
-        page, "document.querySelector('.turn.you:last-child .turn-note')?.innerText === 'speaking'"
-    )
-    page.click("#talk")
+    # Seen and hung up in one go: the melody pauses after two seconds.
+    speaking = "document.querySelector('.turn.you:last-child .turn-note')?.innerText === 'speaking'"
+    wait_until(page, f"{speaking} && (document.getElementById('talk').click(), true)")
     wait_until(page, "document.body.dataset.state === 'ended'")
     assert page.inner_text(".turn.you:last-child .turn-note") == "call ended"
 
@@ -113,7 +112,7 @@ def test_push_to_talk(page: Page, demo: Demo, by: str) -> None:
         page.mouse.up() if by == "pointer" else page.keyboard.up("Space")
         assert page.get_attribute("#hold", "aria-pressed") == "false"
 
-    hold(2_500)
+    hold(5_000)  # the echo is to speak long enough to be interrupted
     wait_until(page, f"{count(page, 'output_audio_buffer.started')} === 1")
     wait_until(page, "voiceRelay.levels.backDb > -40")
     wait_until(page, "voiceRelay.levels.outDb <= -58")
