@@ -22,7 +22,10 @@ SECONDS = {"loopback": 3, "echo": 6}
 """Of a call: the echo speaks when its client has said something and paused for half a second."""
 TONE_HZ, RATE = 440, 48_000
 
-pytestmark = pytest.mark.slow
+BUILD_TIMEOUT_S = 600
+"""Of the first build on a machine: a minute where nothing else runs."""
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(BUILD_TIMEOUT_S + 120)]
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +41,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
         env={**os.environ, "GOFLAGS": "-buildvcs=false", "CGO_ENABLED": "0"},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=BUILD_TIMEOUT_S,
         check=False,
     )
     if done.returncode != 0:

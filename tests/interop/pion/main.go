@@ -23,6 +23,9 @@ import (
 	"github.com/pion/webrtc/v4/pkg/media"
 )
 
+// How long what was sent may be on its way back.
+const patience = 2 * time.Second
+
 // One 20 ms frame of silence (RFC 6716: CELT, fullband), which every decoder takes.
 var silence = []byte{0xf8, 0xff, 0xfe}
 
@@ -93,9 +96,10 @@ func main() {
 		}
 	})
 	connected := make(chan struct{})
+	var once sync.Once // a busy machine may interrupt it meanwhile
 	connection.OnConnectionStateChange(func(state webrtc.PeerConnectionState) {
 		if state == webrtc.PeerConnectionStateConnected {
-			close(connected)
+			once.Do(func() { close(connected) })
 		}
 	})
 	offer, err := connection.CreateOffer(nil)
@@ -129,6 +133,14 @@ func main() {
 		}
 		check(track.WriteSample(media.Sample{Data: said, Duration: 20 * time.Millisecond}))
 		sent++
+	}
+	count := func() int64 {
+		lock.Lock()
+		defer lock.Unlock()
+		return int64(len(received))
+	}
+	for end := time.Now().Add(patience); count() < sent && time.Now().Before(end); {
+		<-ticker.C
 	}
 	lock.Lock()
 	found := result{State: connection.ConnectionState().String(), Sent: sent,
