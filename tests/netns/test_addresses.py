@@ -60,15 +60,12 @@ def test_four_addresses_and_the_third_is_nominated(
 ) -> None:
     wait_until(lambda: not any(relay.flows().values()), "no routes of others")
     local = [(address, 0) for address in addresses(client)]
-    with Caller(client, transceiver, *local, nominate_all=False) as caller:
-        caller.paths[0].nominates = False
-        caller.paths[2].nominates = True
-        caller.selected = 2
+    with Caller(client, transceiver, *local, selected=2, nominate_all=False) as caller:
         caller.wait_connected()
+        caller.wait_checked()
         outcome = caller.observe(2.0)
         print(outcome)
         assert outcome.lost == 0
-        assert all(path.answered_s for path in caller.paths)
         assert [path.refused + path.other_source for path in caller.paths] == [0] * 4
         assert [bool(path.heard) for path in caller.paths] == [False, False, True, False]
         assert relay.flows()["established"] == 4
@@ -95,14 +92,12 @@ def test_the_nomination_moves(relay: RelayHost, transceiver: TransceiverHost, cl
         for step in range(10):
             nominate(caller, step % 2)
             time.sleep(0.3)
-        until_s = time.monotonic()
-        time.sleep(0.5)
-        outcome = caller.outcome(since_s, until_s)
+        outcome = caller.settled(since_s, time.monotonic())
         print("alternating", outcome)
         assert outcome.lost == 0
         assert outcome.gap_s < NOMINATION_GAP_S
-        sent, heard = len(caller.sent_s), sum(path.heard for path in caller.paths)
-        assert heard <= sent + 1, "no packet runs in circles"
+        heard = sum(path.heard for path in caller.paths)
+        assert heard <= len(caller.sent_s), "no packet runs in circles"
 
 
 def nominate(caller: Caller, index: int) -> None:
@@ -127,9 +122,10 @@ def test_two_flagged_pairs_and_one_is_blocked_downwards(
         local = [(host.address, 0), (second, 0)]
         module_lab.block(f"ip daddr {local[blocked][0]} meta l4proto udp")
         try:
-            with Caller(host, transceiver, *local, check_interval_s=2.0) as caller:
+            with Caller(
+                host, transceiver, *local, check_interval_s=2.0, selected=1 - blocked
+            ) as caller:
                 caller.resend = True
-                caller.selected = 1 - blocked
                 began_s = time.monotonic()
                 caller.wait_connected()
                 print(f"connected after {time.monotonic() - began_s:.2f} s")
@@ -153,8 +149,9 @@ def test_replies_leave_from_the_address_that_was_asked(
             caller.selected = index
             if index == 0:
                 caller.wait_connected()
+                caller.wait_checked()
             assert caller.observe(0.5).lost == 0
-        assert all(path.answered_s and path.heard for path in caller.paths)
+        assert all(path.heard for path in caller.paths)
         assert [path.other_source for path in caller.paths] == [0] * 4
         proxies = {transceiver.stats(caller.location)["flow"]["proxy"]}
         assert proxies == {f"[{OTHER_VIP6}]:{PORT}"}
@@ -189,10 +186,20 @@ def test_small_frames_on_the_internal_leg_lose_nothing(lab: Lab, family: int) ->
                 ) as caller:
                     caller.muted = True
                     caller.wait_handshake()
-                    time.sleep(0.2)  # media may overtake the end of a handshake
-                    first = len(caller.sent_s)
+                    wait_connected(transceiver, caller)
+                    since_s = time.monotonic()
                     caller.muted = False
-                    outcome = caller.observe(0.6)
+                    time.sleep(0.6)
+                    outcome = caller.settled(since_s, time.monotonic())
                     print(frame_bytes, burst, outcome)
-                    lost = set(range(first, len(caller.sent_s) - 25)) - set(caller.heard_s)
-                    assert not lost, "from the first on"
+                    assert outcome.sent > 0
+                    assert outcome.lost == 0, "from the first on"
+
+
+def wait_connected(transceiver: TransceiverHost, caller: Caller) -> None:
+    """Until the server has the keys, too: media may overtake the end of a handshake."""
+
+    def is_connected() -> bool:
+        return bool(transceiver.stats(caller.location)["state"] == "connected")
+
+    wait_until(is_connected, "connected at the server")

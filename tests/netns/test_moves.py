@@ -26,8 +26,8 @@ PACKETS_PER_S = 50
 CALLERS = 6
 HASHED_CALLERS = 12
 MOVES = 2
-CACHED_S = 0.6
-"""What is established has been written by then."""
+WATCHED_S = 3.0
+"""Longer than the longest gap that is let pass."""
 CACHED_LOST_MAX = 10
 """Ten times the target for a single move; the median has to keep it."""
 
@@ -63,13 +63,16 @@ def clients(module_lab: Lab) -> list[Host]:
 
 
 @contextlib.contextmanager
-def calls(transceiver: TransceiverHost, hosts: list[Host]) -> Iterator[list[Caller]]:
-    """One connected caller on each of these hosts."""
+def calls(
+    transceiver: TransceiverHost, hosts: list[Host], cache: CacheHost | None
+) -> Iterator[list[Caller]]:
+    """One connected caller on each of these hosts, in the cache if there is one."""
     with contextlib.ExitStack() as stack:
         callers = [stack.enter_context(Caller(host, transceiver)) for host in hosts]
         for caller in callers:
             caller.wait_connected()
-        time.sleep(CACHED_S)
+        if cache is not None:
+            cache.wait_written(caller.paths[0].flow for caller in callers)
         yield callers
         for caller in callers:
             assert caller.foreign == 0
@@ -77,13 +80,12 @@ def calls(transceiver: TransceiverHost, hosts: list[Host]) -> Iterator[list[Call
             assert transceiver.stats(caller.location)["state"] == "connected"
 
 
-def watch(callers: list[Caller], seconds: float) -> list[Outcome]:
+def watch(callers: list[Caller], seconds: float = WATCHED_S) -> list[Outcome]:
     """What becomes of everybody's packets from now on."""
     since_s = time.monotonic()
     time.sleep(seconds)
     until_s = time.monotonic()
-    time.sleep(0.5)
-    outcomes = [caller.outcome(since_s, until_s) for caller in callers]
+    outcomes = [caller.settled(since_s, until_s) for caller in callers]
     print([(outcome.lost, round(outcome.gap_s, 3)) for outcome in outcomes])
     return outcomes
 
@@ -106,11 +108,11 @@ def test_a_call_moves_and_comes_back(
     clients: list[Host],
 ) -> None:
     module_lab.lead(VIP, relays[0].host)
-    with calls(transceiver, clients[:1]) as callers:
+    with calls(transceiver, clients[:1], cache) as callers:
         outcomes = []
         for target in (relays[1], relays[2]):
             module_lab.lead(VIP, target.host)
-            outcomes += watch(callers, 2.2)
+            outcomes += watch(callers)
         check(outcomes, cached=cache is not None)
         module_lab.lead(VIP, relays[0].host)
         assert watch(callers, 1.0)[0].lost <= 1, "it was known there"
@@ -127,7 +129,7 @@ def test_half_of_the_calls_move_again_and_again(
     at = {client.address: number % 3 for number, client in enumerate(clients)}
     for address, number in at.items():
         module_lab.lead(VIP, relays[number].host, source=address)
-    with calls(transceiver, clients) as callers:
+    with calls(transceiver, clients, cache) as callers:
         outcomes = []
         for _ in range(MOVES):
             moved = dice.sample(callers, CALLERS // 2)
@@ -135,7 +137,7 @@ def test_half_of_the_calls_move_again_and_again(
                 address = caller.host.address
                 at[address] = (at[address] + dice.choice((1, 2))) % 3
                 module_lab.lead(VIP, relays[at[address]].host, source=address)
-            for caller, outcome in zip(callers, watch(callers, 2.2), strict=True):
+            for caller, outcome in zip(callers, watch(callers), strict=True):
                 if caller in moved:
                     outcomes.append(outcome)
                 else:
@@ -156,9 +158,10 @@ def test_a_relay_more_and_a_relay_less(
 ) -> None:
     """The kernel's own ECMP: a third of the calls move when a relay comes, more when one goes."""
     module_lab.lead(VIP, relays[0].host, relays[1].host)
-    with calls(transceiver, [clients[n % CALLERS] for n in range(HASHED_CALLERS)]) as callers:
+    hosts = [clients[n % CALLERS] for n in range(HASHED_CALLERS)]
+    with calls(transceiver, hosts, cache) as callers:
         outcomes = []
         for members in (relays, relays[1:]):
             module_lab.lead(VIP, *(relay.host for relay in members))
-            outcomes += watch(callers, 2.2)
+            outcomes += watch(callers)
         check(outcomes, cached=cache is not None)

@@ -21,8 +21,8 @@ from tests.support.redis_server import missing_for_redis
 pytestmark = [pytest.mark.netns, pytest.mark.redis, pytest.mark.timeout(120)]
 
 NO_CHECKS_S = 60.0
-CACHED_S = 0.6
-"""What is established has been written by then."""
+WATCHED_S = 3.0
+"""Longer than the longest gap that is let pass."""
 LOST_MAX = 10
 """The target is one packet; the machine may be busy."""
 SLACK_S = 1.5
@@ -58,6 +58,7 @@ def client(module_lab: Lab) -> Host:
 @pytest.fixture
 def caller(
     module_lab: Lab,
+    cache: CacheHost,
     relays: tuple[RelayHost, RelayHost],
     transceiver: TransceiverHost,
     client: Host,
@@ -66,7 +67,7 @@ def caller(
     module_lab.lead(VIP, relays[0].host)
     with Caller(client, transceiver) as placed:
         placed.wait_connected()
-        time.sleep(CACHED_S)
+        cache.wait_written([placed.paths[0].flow])
         yield placed
         assert transceiver.stats(placed.location)["state"] == "connected"
         assert placed.foreign == 0
@@ -75,7 +76,7 @@ def caller(
 def test_a_relay_host_dies_and_the_address_goes_to_another(
     module_lab: Lab, relays: tuple[RelayHost, RelayHost], caller: Caller
 ) -> None:
-    rare_checks(caller)
+    caller.check_rarely(NO_CHECKS_S)
     relays[0].kill()
     time.sleep(0.5)
     module_lab.lead(VIP, relays[1].host)
@@ -89,14 +90,12 @@ def test_a_relay_host_dies_and_the_address_goes_to_another(
 def test_packets_of_one_call_are_sprayed_over_two_relays(
     module_lab: Lab, relays: tuple[RelayHost, RelayHost], caller: Caller
 ) -> None:
-    rare_checks(caller)
+    caller.check_rarely(NO_CHECKS_S)
     since_s = time.monotonic()
     for turn in range(30):
         module_lab.lead(VIP, relays[turn % 2].host)
         time.sleep(0.05)
-    until_s = time.monotonic()
-    time.sleep(0.5)
-    outcome = caller.outcome(since_s, until_s)
+    outcome = caller.settled(since_s, time.monotonic())
     print(outcome)
     assert outcome.lost <= LOST_MAX
     assert caller.paths[0].other_source == 0
@@ -115,7 +114,7 @@ def test_a_move_while_the_cache_hangs_heals_with_the_next_check(
         cache.pause()
         try:
             module_lab.lead(VIP, relays[1].host)
-            outcome = caller.observe(2.2)
+            outcome = caller.observe(WATCHED_S)
             print(outcome)
             assert outcome.gap_s < caller.check_interval_s + SLACK_S
             assert [relay.get("/readyz")[0] for relay in relays] == [200, 200]
@@ -126,7 +125,7 @@ def test_a_move_while_the_cache_hangs_heals_with_the_next_check(
 def test_the_inside_network_goes_away_for_a_while(
     module_lab: Lab, transceiver: TransceiverHost, caller: Caller
 ) -> None:
-    rare_checks(caller)
+    caller.check_rarely(NO_CHECKS_S)
     module_lab.ip("link", "set", transceiver.host.device, "down")
     time.sleep(2.0)
     module_lab.ip("link", "set", transceiver.host.device, "up")
@@ -140,16 +139,14 @@ def test_all_of_a_relay_is_frozen_for_a_while(
     relays: tuple[RelayHost, RelayHost], caller: Caller
 ) -> None:
     """As with a snapshot of its machine; nobody is taken for hung, and what waited is forwarded."""
-    rare_checks(caller)
+    caller.check_rarely(NO_CHECKS_S)
     since_s = time.monotonic()
     pids = session_members(relays[0].process.pid)
     for number in (signal.SIGSTOP, signal.SIGCONT):
         for pid in pids:
             os.kill(pid, number)
         time.sleep(2.0)
-    until_s = time.monotonic()
-    time.sleep(0.5)
-    outcome = caller.outcome(since_s, until_s)
+    outcome = caller.settled(since_s, time.monotonic())
     print(outcome)
     assert outcome.lost == 0
     assert not relays[0].process.events("worker_hung")
@@ -174,9 +171,3 @@ def test_a_call_over_a_bad_network(
             assert outcome.lost < 0.4 * outcome.sent
             assert transceiver.stats(caller.location)["state"] == "connected"
             link.change(LinkProfile(), LinkProfile())
-
-
-def rare_checks(caller: Caller) -> None:
-    """No check from now on that could help."""
-    caller.check_interval_s = NO_CHECKS_S
-    time.sleep(1.0)  # the one that was due

@@ -22,9 +22,9 @@ from tests.support.relayed import wait_until
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(120)]
 
 SLACK_S = 1.5
+WATCHED_S = 3.0
+"""Longer than the longest gap that is let pass."""
 CALLERS = 8
-CACHED_S = 0.6
-"""What is established has been written by then."""
 CACHED_LOST_MAX = 10
 
 
@@ -37,11 +37,16 @@ def relay(module_lab: Lab) -> RelayHost:
 
 
 @pytest.fixture
-def cached_relay(module_lab: Lab, relay: RelayHost) -> Iterator[RelayHost]:
-    """In the place of `relay`, with a cache."""
+def cache(module_lab: Lab) -> CacheHost:
     if why := missing_for_redis():
         pytest.skip(why)
-    made = RelayHost(module_lab, "--redis", CacheHost(module_lab).url)
+    return CacheHost(module_lab)
+
+
+@pytest.fixture
+def cached_relay(module_lab: Lab, relay: RelayHost, cache: CacheHost) -> Iterator[RelayHost]:
+    """In the place of `relay`, with a cache."""
+    made = RelayHost(module_lab, "--redis", cache.url)
     module_lab.lead(VIP, made.host)
     yield made
     module_lab.lead(VIP, relay.host)
@@ -85,10 +90,10 @@ def test_the_whole_relay_is_killed_and_started_again(
 
 
 def test_with_a_cache_the_first_packet_of_each_call_routes(
-    cached_relay: RelayHost, transceiver: TransceiverHost, client: Host
+    cache: CacheHost, cached_relay: RelayHost, transceiver: TransceiverHost, client: Host
 ) -> None:
     with calls(transceiver, client, CALLERS) as callers:
-        time.sleep(CACHED_S)
+        cache.wait_written(caller.paths[0].flow for caller in callers)
         outcomes = list(kill_and_start(cached_relay, callers, check_interval_s=30.0))
         # No check comes within the time that is looked at: all of it is the cache's doing.
         assert statistics.median(outcome.lost for _, outcome in outcomes) <= 1
@@ -102,17 +107,15 @@ def kill_and_start(
 ) -> Iterator[tuple[Caller, Outcome]]:
     """kill -9, a second of nothing, and what becomes of the packets once it is ready again."""
     for caller in callers:
-        caller.check_interval_s = check_interval_s
-    time.sleep(1.0)  # until the checks have their new distance
+        caller.check_rarely(check_interval_s)
     relay.kill()
     time.sleep(1.0)
     relay.start()
     relay.wait_ready()
     since_s = time.monotonic()
-    time.sleep(2.2)
+    time.sleep(WATCHED_S)
     until_s = time.monotonic()
-    time.sleep(0.5)
-    outcomes = [caller.outcome(since_s, until_s) for caller in callers]
+    outcomes = [caller.settled(since_s, until_s) for caller in callers]
     print([(outcome.lost, round(outcome.gap_s, 3)) for outcome in outcomes])
     yield from zip(callers, outcomes, strict=True)
 
@@ -161,10 +164,9 @@ def test_one_process_of_the_pool_is_killed(
         wait_until(lambda: transceiver.get(f"{lost[0].location}/stats")[0] == 404, "reported lost")
         time.sleep(1.0)
         until_s = time.monotonic()
-        time.sleep(0.5)
         assert {transceiver.get(f"{caller.location}/stats")[0] for caller in lost} == {404}
         for caller in kept:
-            assert caller.outcome(died_s, until_s).lost == 0
+            assert caller.settled(died_s, until_s).lost == 0
             assert transceiver.stats(caller.location)["state"] == "connected"
         assert kept or len(callers) == len(lost)
         for caller in lost:

@@ -50,7 +50,7 @@ def test_loss_and_a_stall_are_survived_and_a_cut_is_not(lab: Lab) -> None:
             first.signal(signal.SIGSTOP)
             time.sleep(STALL_S)
             first.signal(signal.SIGCONT)
-            time.sleep(1.0)
+            lossy.wait_heard_again(10.0)
             outcome = lossy.observe(1.0)
             print("after the stall:", outcome)
             assert outcome.lost == 0
@@ -79,7 +79,7 @@ def test_loss_and_a_stall_are_survived_and_a_cut_is_not(lab: Lab) -> None:
                 # Until its call was paused the former owner went on sending to that address.
                 print(f"{successor.foreign} packets of the former call")
                 assert successor.foreign < FOREIGN_MAX
-                whole = successor.outcome(successor.sent_s[10], time.monotonic() - 1.0)
+                whole = successor.settled(successor.sent_s[10], time.monotonic() - 1.0)
                 print("successor:", whole)
                 assert whole.lost == 0
 

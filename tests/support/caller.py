@@ -23,6 +23,8 @@ from dataclasses import dataclass, field
 
 from relay.wire import stun
 from relay.wire._codec import StunClass
+from relay.wire.address import Endpoint
+from relay.wire.spp import FlowKey
 from tests.support.lab import Host, TransceiverHost
 from tests.support.offers import CHROMIUM, join, split
 from tests.support.relayed import wait_until
@@ -35,6 +37,9 @@ PAYLOAD_BYTES = 160
 POLL_S = 0.05
 PAYLOAD_TYPE = 111
 CONNECT_TIMEOUT_S = 20.0
+LATER_S = 0.5
+LAST_ECHO_S = 10.0
+"""What has not come back by then never does."""
 
 _IDENTITY = Identity.generate()
 _SESSION, _AUDIO = split(CHROMIUM)[:2]
@@ -75,6 +80,11 @@ class CallerPath:
         host, port = self.socket.getsockname()[:2]
         return host, port
 
+    @property
+    def flow(self) -> FlowKey:
+        """What a relay knows it by."""
+        return FlowKey(Endpoint.of(*self.address), Endpoint.of(*self.remote))
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -98,18 +108,19 @@ class Caller:
         check_interval_s: float = 1.0,
         payload_bytes: int = PAYLOAD_BYTES,
         burst: int = 1,
+        selected: int = 0,
         nominate_all: bool = True,
         check_all: bool = True,
     ) -> None:
         """A path from each of the `local` addresses (by default the host's), to the remote of the same
-        index, else to the answer's candidate of its family. `nominate_all` False: only from the first;
+        index, else to the answer's candidate of its family. `nominate_all` False: only the selected one;
         `check_all` False: the others do not even check before they are told to. Packets leave `burst` at a time, at the same rate.
         """
         self.host = host
         self.transceiver = transceiver
         self.location = ""
         self.paths: list[CallerPath] = []
-        self.selected = 0
+        self.selected = selected
         """The index of the path that media and DTLS take."""
         self.muted = False
         self.check_interval_s = check_interval_s
@@ -153,8 +164,31 @@ class Caller:
         wait_until(lambda: self.connected or self._failure, "connected", timeout_s)
         assert self._failure is None, self._failure
 
+    def wait_checked(self) -> None:
+        """Until every path has been answered."""
+        wait_until(lambda: all(path.answered_s for path in self.paths), "all paths answered")
+
+    def check_rarely(self, interval_s: float) -> None:
+        """From now on; the checks that were due earlier are over when this returns."""
+        self.check_interval_s = interval_s
+        # An unanswered path's next check is a tenth of it away.
+        due_s = time.monotonic() + interval_s / 20
+        checking = [path for path in self.paths if path.checks]
+        wait_until(lambda: all(path.next_check_s > due_s for path in checking), "rare checks")
+
+    def settled(self, since_s: float, until_s: float) -> Outcome:
+        """The outcome of a span that is over, once what was sent in it has come back or been overtaken: a packet that
+        was sent LATER_S after it has come back. At most LAST_ECHO_S later.
+        """
+        deadline_s = time.monotonic() + LAST_ECHO_S
+        while (outcome := self.outcome(since_s, until_s)).lost and time.monotonic() < deadline_s:
+            if any(self.sent_s[n] > until_s + LATER_S for n in list(self.heard_s)):
+                return self.outcome(since_s, until_s)
+            time.sleep(POLL_S)
+        return outcome
+
     def outcome(self, since_s: float, until_s: float) -> Outcome:
-        """Of the packets sent in a span of the monotonic clock; call it a while after its end."""
+        """Of the packets sent in a span of the monotonic clock, as far as they have come back; see `settled`."""
         numbers = [n for n, at_s in enumerate(self.sent_s) if since_s <= at_s <= until_s]
         heard = [n for n in numbers if n in self.heard_s]
         times = sorted(at_s for at_s in list(self.heard_s.values()) if since_s <= at_s <= until_s)
@@ -163,12 +197,10 @@ class Caller:
         return Outcome(len(numbers), len(numbers) - len(heard), gap_s)
 
     def observe(self, seconds: float) -> Outcome:
-        """What becomes of the packets of the next seconds, with one second for the last to come."""
+        """What becomes of the packets of the next seconds."""
         since_s = time.monotonic()
         time.sleep(seconds)
-        until_s = time.monotonic()
-        time.sleep(0.5)
-        return self.outcome(since_s, until_s)
+        return self.settled(since_s, time.monotonic())
 
     def wait_heard_again(self, timeout_s: float) -> float:
         """Seconds until the next packet that is sent from now on comes back."""
@@ -204,7 +236,7 @@ class Caller:
                 )
             )
             path = CallerPath(self.host.udp(*address), remote)
-            path.nominates = self._nominate_all or index == 0
+            path.nominates = self._nominate_all or index == self.selected
             path.checks = self._check_all or index == 0
             path.next_check_s = time.monotonic() + 0.01 * index
             self.paths.append(path)

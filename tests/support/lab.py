@@ -8,22 +8,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
 import signal
 import socket
 import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from relay.wire.keyring import generate_line
+from relay.wire.spp import FlowKey
 from tests.support.linksim import Link, LinkEnd, LinkProfile
 from tests.support.netns import Namespace
 from tests.support.process import Process, Processes, session_members
+from tests.support.redis_hosts import redis_key
 from tests.support.relayed import wait_until
 
 CLUSTER = 7
@@ -218,6 +223,7 @@ class CacheHost:
     """A redis-server on the router, at an address that every host reaches."""
 
     def __init__(self, lab: Lab) -> None:
+        """Starts it, and waits until it answers."""
         lab.ip("address", "add", f"{CACHE}/32", "dev", "lo")
         self.process = lab.processes.start(
             *(*lab.router.prefix, "redis-server", "--port", "6379", "--bind", CACHE),
@@ -225,6 +231,25 @@ class CacheHost:
             *("--protected-mode", "no"),
         )
         self.url = f"redis://{CACHE}:6379"
+        self._router = lab.router
+        wait_until(lambda: self._ask("PING") == b"+PONG\r\n", "the cache answers")
+
+    def wait_written(self, keys: Iterable[FlowKey]) -> None:
+        """Until it has the routes of these flows."""
+        for key in keys:
+            wait_until(partial(self._has, redis_key(key)), f"{key} in the cache")
+
+    def _has(self, name: str) -> bool:
+        return self._ask(f"EXISTS {name}") == b":1\r\n"
+
+    def _ask(self, command: str) -> bytes:
+        """The start of the answer; empty when nobody answers."""
+        with self._router.socket() as opened, contextlib.suppress(OSError):
+            opened.settimeout(HTTP_TIMEOUT_S)
+            opened.connect((CACHE, 6379))
+            opened.sendall(f"{command}\r\n".encode())
+            return opened.recv(64)
+        return b""
 
     def pause(self) -> None:
         """It accepts and never answers."""
