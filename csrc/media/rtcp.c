@@ -6,6 +6,9 @@
 
 enum { RTCP_SR = 200, RTCP_RR = 201, RTCP_SDES = 202, RTCP_BYE = 203, BLOCK_BYTES = 24 };
 
+/* RFC 3550 A.1 */
+enum { MAX_DROPOUT = 3000, MAX_MISORDER = 100 };
+
 static void read_block(const uint8_t *p, struct vr_rtcp_block *out) {
     uint32_t lost = vr_load_be32(p + 4) & 0xffffff;
     *out = (struct vr_rtcp_block){
@@ -27,8 +30,10 @@ static enum vr_rtcp_status read_report(const uint8_t *p, size_t bytes, uint32_t 
     unsigned count = p[0] & 0x1f;
     if (bytes < offset + (size_t)count * BLOCK_BYTES)
         return VR_RTCP_SHORT;
-    out->sender_ssrc = vr_load_be32(p + 4);
-    if (sender) {
+    if (!out->has_report)
+        out->sender_ssrc = vr_load_be32(p + 4);
+    out->has_report = true;
+    if (sender && !out->has_sender_info) {
         out->has_sender_info = true;
         out->ntp = vr_load_be64(p + 8);
         out->rtp_timestamp = vr_load_be32(p + 16);
@@ -153,7 +158,9 @@ uint64_t vr_rtcp_round_trip_ns(const struct vr_rtcp_block *block, uint64_t ntp_n
     if (block->last_sr == 0)
         return 0;
     int32_t units = (int32_t)((uint32_t)(ntp_now >> 16) - block->last_sr - block->delay_since_sr);
-    return units <= 0 ? 0 : (uint64_t)units * 1000000000u >> 16;
+    return units <= 0 || units > VR_RTCP_ROUND_TRIP_MAX_S << 16
+               ? 0
+               : (uint64_t)units * 1000000000u >> 16;
 }
 
 void vr_reception_start(struct vr_reception *r, uint32_t ssrc, uint16_t sequence,
@@ -169,19 +176,50 @@ void vr_reception_start(struct vr_reception *r, uint32_t ssrc, uint16_t sequence
     };
 }
 
-void vr_reception_add(struct vr_reception *r, uint16_t sequence, uint32_t timestamp,
-                      uint64_t now_ns) {
+/* Goes on from `sequence`; what was lost until now stays lost. */
+static void resume(struct vr_reception *r, uint16_t sequence) {
+    uint32_t lost = vr_reception_lost(r);
+    r->highest_sequence = (uint16_t)(sequence - 1);
+    r->cycles = sequence == 0 ? 0xffff0000u : 0;
+    r->base_sequence = sequence;
+    r->received = r->received_prior = r->expected_prior = 0;
+    r->lost_before = lost;
+}
+
+void vr_reception_add_untimed(struct vr_reception *r, uint16_t sequence) {
     uint16_t ahead = (uint16_t)(sequence - r->highest_sequence);
+    if (ahead >= MAX_DROPOUT && ahead <= 0x10000 - MAX_MISORDER) {
+        bool confirmed = r->jump_pending && sequence == r->jump_sequence;
+        r->jump_pending = !confirmed;
+        r->jump_sequence = (uint16_t)(sequence + 1);
+        if (!confirmed)
+            return;
+        resume(r, sequence);
+        ahead = 1;
+    }
+    r->jump_pending = false;
     if (ahead != 0 && ahead < 0x8000) {
         if (sequence < r->highest_sequence)
             r->cycles += 0x10000;
         r->highest_sequence = sequence;
     }
+    r->received++;
+}
+
+void vr_reception_change_clock(struct vr_reception *r, uint32_t clock_hz) {
+    r->jitter_16 = (uint32_t)((uint64_t)r->jitter_16 * clock_hz / r->clock_hz);
+    r->clock_hz = clock_hz;
+    r->has_transit = false;
+}
+
+void vr_reception_add(struct vr_reception *r, uint16_t sequence, uint32_t timestamp,
+                      uint64_t now_ns) {
+    vr_reception_add_untimed(r, sequence);
     /* RFC 3550 A.8, with the arrival in timestamp units */
     uint64_t seconds = now_ns / 1000000000u, rest_ns = now_ns % 1000000000u;
     uint32_t arrival = (uint32_t)(seconds * r->clock_hz + rest_ns * r->clock_hz / 1000000000u);
     uint32_t transit = arrival - timestamp;
-    if (r->received != 0) {
+    if (r->has_transit) {
         int32_t d = (int32_t)(transit - r->last_transit);
         uint32_t size = d < 0 ? 0u - (uint32_t)d : (uint32_t)d;
         /* a jump of the timestamp base is no jitter */
@@ -189,7 +227,7 @@ void vr_reception_add(struct vr_reception *r, uint16_t sequence, uint32_t timest
             r->jitter_16 += size - ((r->jitter_16 + 8) >> 4);
     }
     r->last_transit = transit;
-    r->received++;
+    r->has_transit = true;
 }
 
 void vr_reception_sender_report(struct vr_reception *r, uint64_t ntp, uint64_t now_ns) {
@@ -205,7 +243,7 @@ uint32_t vr_reception_lost(const struct vr_reception *r) {
     if (!r->started)
         return 0;
     int32_t lost = (int32_t)(expected(r) - r->received); /* duplicates make it negative */
-    return lost < 0 ? 0 : (uint32_t)lost;
+    return r->lost_before + (lost < 0 ? 0 : (uint32_t)lost);
 }
 
 void vr_reception_block(struct vr_reception *r, uint64_t now_ns, struct vr_rtcp_block *out) {

@@ -17,6 +17,7 @@ enum {
     VR_RTCP_HEADER_BYTES = 8,  /* common header and sender SSRC: what SRTCP leaves in clear */
     VR_RTCP_WRITE_BYTES = 128, /* room that vr_rtcp_write needs at most */
     VR_RTCP_CNAME_BYTES = 32,
+    VR_RTCP_ROUND_TRIP_MAX_S = 30, /* a call without anything authentic for so long is over */
 };
 
 enum vr_rtcp_status {
@@ -39,11 +40,12 @@ struct vr_rtcp_block {
 };
 
 struct vr_rtcp {
-    uint32_t sender_ssrc;       /* of the first SR or RR */
+    bool has_report;            /* an SR or RR was there */
+    uint32_t sender_ssrc;       /* of the first of them */
     bool has_sender_info;       /* an SR was there */
     bool has_block;             /* somebody reports on `about_ssrc` */
     bool has_bye;               /* `bye_ssrc` says goodbye */
-    uint64_t ntp;               /* of the SR */
+    uint64_t ntp;               /* of the first SR */
     uint32_t rtp_timestamp;     /* of the SR */
     uint32_t bye_ssrc;          /* first of the list; 0 with an empty list */
     struct vr_rtcp_block block; /* about `about_ssrc` */
@@ -69,11 +71,12 @@ struct vr_rtcp_report {
 /* Returns the bytes written; `out` has VR_RTCP_WRITE_BYTES. */
 size_t vr_rtcp_write(uint8_t *out, const struct vr_rtcp_report *report);
 
-/* The round trip of RFC 3550 6.4.1 in ns; 0 when the block answers no report of ours or the
- * arithmetic gives a negative time (clock resolution on a short path). */
+/* The round trip of RFC 3550 6.4.1 in ns; 0 when the block answers no report of ours, or when it comes out
+ * negative (clock resolution on a short path) or over VR_RTCP_ROUND_TRIP_MAX_S (a peer that cannot count). */
 uint64_t vr_rtcp_round_trip_ns(const struct vr_rtcp_block *block, uint64_t ntp_now);
 
-/* Reception of one source (RFC 3550 A.1, A.3, A.8). Zero-initialised; a new SSRC starts again. */
+/* Reception of one source (RFC 3550 A.1, A.3, A.8). Zero-initialised; a new SSRC starts again. A sequence number far
+ * off is no loss: when the next one confirms it, counting goes on from there. */
 struct vr_reception {
     bool started;
     uint32_t ssrc;
@@ -82,9 +85,13 @@ struct vr_reception {
     uint32_t cycles; /* in the upper 16 bits */
     uint32_t base_sequence;
     uint32_t received;
+    uint32_t lost_before; /* of numbers that the source jumped away from */
+    bool jump_pending;
+    uint16_t jump_sequence; /* what would confirm it */
     uint32_t expected_prior;
     uint32_t received_prior;
-    uint32_t jitter_16;    /* jitter times 16, timestamp units */
+    uint32_t jitter_16; /* jitter times 16, timestamp units */
+    bool has_transit;
     uint32_t last_transit; /* arrival minus timestamp, timestamp units */
     uint32_t last_sr;      /* middle 32 bits of the peer's last SR */
     uint64_t last_sr_at_ns;
@@ -94,6 +101,13 @@ void vr_reception_start(struct vr_reception *r, uint32_t ssrc, uint16_t sequence
                         uint32_t clock_hz);
 void vr_reception_add(struct vr_reception *r, uint16_t sequence, uint32_t timestamp,
                       uint64_t now_ns);
+
+/* A packet without a time of its own: an event has that of its beginning. */
+void vr_reception_add_untimed(struct vr_reception *r, uint16_t sequence);
+
+/* The source's timestamps have another clock from now on. */
+void vr_reception_change_clock(struct vr_reception *r, uint32_t clock_hz);
+
 void vr_reception_sender_report(struct vr_reception *r, uint64_t ntp, uint64_t now_ns);
 
 /* Packets that never came, by the extended sequence numbers; never negative. */

@@ -121,14 +121,26 @@ static enum vr_session_status take_rtcp(struct vr_session *s, uint8_t *data, siz
     return VR_SESSION_OK;
 }
 
+/* A packet of the source that is heard. With `clock_hz` 0 it is no sound: its number came, its time says nothing. */
 static void count_in(struct vr_session *s, const struct vr_rtp *rtp, uint32_t clock_hz,
                      uint64_t now_ns) {
-    if (!s->reception.started || s->reception.ssrc != rtp->ssrc ||
-        s->reception.clock_hz != clock_hz)
-        vr_reception_start(&s->reception, rtp->ssrc, rtp->sequence, clock_hz);
-    vr_reception_add(&s->reception, rtp->sequence, rtp->timestamp, now_ns);
+    struct vr_reception *r = &s->reception;
+    bool same = r->started && r->ssrc == rtp->ssrc;
+    if (clock_hz == 0 && !same)
+        return;
     s->counts.packets_in++;
     s->counts.bytes_in += rtp->payload_bytes;
+    if (clock_hz == 0) {
+        vr_reception_add_untimed(r, rtp->sequence);
+        return;
+    }
+    if (!same) {
+        s->lost_of_others += vr_reception_lost(r);
+        vr_reception_start(r, rtp->ssrc, rtp->sequence, clock_hz);
+    } else if (r->clock_hz != clock_hz) {
+        vr_reception_change_clock(r, clock_hz);
+    }
+    vr_reception_add(r, rtp->sequence, rtp->timestamp, now_ns);
     if (s->counts.first_in_ns == 0)
         s->counts.first_in_ns = now_ns;
 }
@@ -206,24 +218,28 @@ static enum vr_session_status take_rtp(struct vr_session *s, uint8_t *data, size
     if (status != VR_SESSION_OK)
         return status;
     enum vr_rtp_status form = vr_rtp_read(data, bytes, &rtp);
-    if (s->config.mode == VR_SESSION_PCM) {
-        enum vr_receive_status received = vr_receiver_put_rtp(&s->receiver, form, &rtp, now_ns);
-        if (received > VR_RECEIVE_JUMP)
-            return VR_SESSION_RECEIVE;
-        count_in(s, &rtp, s->receiver.jitter.clock_hz, now_ns);
-        return VR_SESSION_OK;
-    }
     bool read = form == VR_RTP_OK;
-    if (read && rtp.payload_type == s->config.receive.event_payload_type) {
+    bool is_event = read && rtp.payload_type == s->config.receive.event_payload_type;
+    if (s->config.mode == VR_SESSION_PCM) {
+        const struct vr_jitter *heard = &s->receiver.jitter;
+        enum vr_receive_status received = vr_receiver_put_rtp(&s->receiver, form, &rtp, now_ns);
+        bool is_sound = received <= VR_RECEIVE_JUMP && !is_event;
+        if ((read || form == VR_RTP_EMPTY) && heard->started && rtp.ssrc == heard->ssrc)
+            count_in(s, &rtp, is_sound ? heard->clock_hz : 0, now_ns);
+        return received > VR_RECEIVE_JUMP ? VR_SESSION_RECEIVE : VR_SESSION_OK;
+    }
+    bool is_sound = read && !is_event && rtp.payload_type == s->config.payload_type;
+    if (read || form == VR_RTP_EMPTY)
+        count_in(s, &rtp, is_sound ? s->clock_hz : 0, now_ns);
+    if (is_event) {
         vr_events_put(&s->receiver.events, &rtp);
         vr_line_skip(&s->line, &rtp);
         return VR_SESSION_OK;
     }
-    if (!read || rtp.payload_type != s->config.payload_type) {
+    if (!is_sound) {
         s->counts.echo_dropped++;
         return VR_SESSION_RECEIVE;
     }
-    count_in(s, &rtp, s->clock_hz, now_ns);
     *out_bytes = pass(s, &rtp, now_ns, out);
     return VR_SESSION_OK;
 }

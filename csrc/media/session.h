@@ -68,7 +68,7 @@ static inline bool vr_session_authentic(enum vr_session_status status) {
 }
 
 struct vr_session_counts {
-    uint64_t packets_in, bytes_in; /* RTP, payload bytes */
+    uint64_t packets_in, bytes_in; /* RTP of the source that is heard, payload bytes */
     uint64_t packets_out, bytes_out;
     uint64_t reports_in, reports_out;
     uint64_t
@@ -80,7 +80,7 @@ struct vr_session_counts {
     uint64_t tap_frames_lost;           /* the recorder slept */
     uint64_t first_in_ns, first_out_ns; /* RTP; 0: not yet */
     uint64_t round_trip_ns;             /* newest; 0: unknown */
-    uint32_t lost_in;                   /* packets that never came */
+    uint32_t lost_in;                   /* packets that never came, of all sources */
     uint32_t jitter_in_units;           /* RFC 3550, of the incoming codec's clock */
     uint32_t fraction_lost_out;         /* 1/256, by the peer's newest report */
     uint64_t target_ns;                 /* of the jitter buffer */

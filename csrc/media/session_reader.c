@@ -53,7 +53,7 @@ void vr_session_read_counts(const struct vr_session *session, struct vr_session_
     *out = s->counts;
     out->blocks_lost = atomic_load_explicit(&s->heard.blocks_lost, memory_order_relaxed);
     out->tap_blocks_lost = atomic_load_explicit(&s->tap.blocks_lost, memory_order_relaxed);
-    out->lost_in = vr_reception_lost(&s->reception);
+    out->lost_in = s->lost_of_others + vr_reception_lost(&s->reception);
     out->jitter_in_units = s->reception.jitter_16 >> 4;
     out->clock_hz_in = s->reception.clock_hz;
     out->frames_lost = atomic_load_explicit(&s->frames.refused, memory_order_relaxed);

@@ -12,8 +12,9 @@ struct vr_session {
     struct vr_receiver receiver;
     struct vr_pacer *pacer;
     struct vr_encoder *encoder;
-    struct vr_line line; /* of what came, once it is on its way back, or to the reader */
-    struct vr_reception reception;
+    struct vr_line line;           /* of what came, once it is on its way back, or to the reader */
+    struct vr_reception reception; /* of the newest source */
+    uint32_t lost_of_others;       /* packets of the sources before it */
     struct vr_session_counts counts;
     uint16_t sequence;
     uint32_t last_timestamp; /* of our newest packet, and when it left */

@@ -89,6 +89,23 @@ TEST(round_trip) {
     CHECK(vr_rtcp_round_trip_ns(&block, 0xb7108000ull << 16) == 0);
     block.last_sr = 0;
     CHECK(vr_rtcp_round_trip_ns(&block, 0xb7108000ull << 16) == 0);
+    block.last_sr = 0x12345678; /* of no report of ours: hours */
+    CHECK(vr_rtcp_round_trip_ns(&block, 0xb7108000ull << 16) == 0);
+}
+
+/* The part whose NTP time counts is the one whose SSRC does. */
+TEST(the_first_report_of_a_compound_names_the_sender) {
+    uint8_t out[2 * VR_RTCP_WRITE_BYTES];
+    struct vr_rtcp_report first = {.ssrc = 7, .ntp = 77, .sent_packets = 1, .cname = "a"},
+                          second = {.ssrc = 8, .ntp = 88, .sent_packets = 1, .cname = "b"};
+    struct vr_rtcp in;
+    for (int receiver = 0; receiver < 2; receiver++) {
+        second.sent_packets = !receiver;
+        size_t bytes = vr_rtcp_write(out, &first);
+        bytes += vr_rtcp_write(out + bytes, &second);
+        CHECK(vr_rtcp_read(out, bytes, 0, &in) == VR_RTCP_OK);
+        CHECK(in.sender_ssrc == 7 && in.ntp == 77);
+    }
 }
 
 TEST(reception_counts_loss_over_a_wrap) {
@@ -119,6 +136,42 @@ TEST(reception_starts_at_zero_and_survives_duplicates) {
     vr_reception_block(&r, 0, &block);
     CHECK(block.highest_sequence == 9 && block.lost == 0 && block.fraction_lost == 0);
     CHECK(vr_reception_lost(&r) == 0);
+}
+
+/* RFC 3550 A.1: a sender that began anew did not lose 20,000 packets, and one stray number is nothing. */
+TEST(a_jump_of_the_sequence_is_no_loss) {
+    struct vr_reception r;
+    struct vr_rtcp_block block;
+    vr_reception_start(&r, 77, 100, 48000);
+    uint16_t sequence = 100;
+    uint64_t now = second_ns;
+    for (int part = 0; part < 4; part++) {
+        static const uint16_t jumps[] = {20000, 5000, 40000, 0};
+        for (int i = 0; i < 100; i++, sequence++, now += second_ns / 50)
+            if (i != 50)
+                vr_reception_add(&r, sequence, 960u * sequence, now);
+        vr_reception_add(&r, (uint16_t)(sequence + 9999), 0, now);
+        vr_reception_block(&r, now, &block);
+        /* the second packet confirms the jump: the first is not counted at all */
+        CHECK(block.lost == part + 1 && block.fraction_lost == 256 / (part == 0 ? 100 : 99));
+        CHECK((uint16_t)block.highest_sequence == (uint16_t)(sequence - 1));
+        sequence = (uint16_t)(sequence + jumps[part]);
+    }
+}
+
+TEST(an_event_is_received_and_has_no_jitter) {
+    struct vr_reception r;
+    vr_reception_start(&r, 77, 0, 48000);
+    for (uint16_t i = 0; i < 200; i++)
+        if (i % 10 < 3)
+            vr_reception_add_untimed(&r, i);
+        else
+            vr_reception_add(&r, i, 960u * i, i * (second_ns / 50));
+    CHECK(vr_reception_lost(&r) == 0 && r.jitter_16 == 0);
+    vr_reception_change_clock(&r, 8000);
+    for (uint16_t i = 200; i < 400; i++)
+        vr_reception_add(&r, i, 12345 + 160u * i, i * (second_ns / 50));
+    CHECK(vr_reception_lost(&r) == 0 && r.jitter_16 == 0);
 }
 
 TEST(jitter_follows_the_formula) {

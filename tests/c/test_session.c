@@ -255,6 +255,59 @@ TEST(a_key_pressed_in_an_echo_is_an_event_and_no_gap) {
     vr_session_free(server);
 }
 
+/* What never came is lost, and nothing else: not what is no sound, not what another codec or source or a jump makes
+ * of the numbers. */
+TEST(only_what_never_came_is_lost) {
+    static const enum vr_session_mode modes[] = {VR_SESSION_PCM, VR_SESSION_ECHO,
+                                                 VR_SESSION_FRAMES};
+    for (size_t m = 0; m < 3; m++) {
+        uint64_t now = 1000 * MS;
+        struct vr_session_config config = config_of(modes[m], 2);
+        config.receive.pcmu_payload_type = 0;
+        struct vr_session *server = vr_session_new(&config, now);
+        vr_session_set_keys(server, key(20), key(10));
+        struct vr_srtp *tx = key(20);
+        struct vr_rtp rtp = {.ssrc = 7, .sequence = 100};
+        unsigned sent = 0;
+        for (int i = 0; i < 400; i++, now += 20 * MS) {
+            uint8_t in[200] = {0}, out[VR_SESSION_PACKET_BYTES];
+            /* Opus, a third of it PCMU, between them an event, comfort noise, RED, no payload */
+            static const uint8_t types[] = {111, 110, 111, 13, 63, 111, 0, 0, 111, 111};
+            rtp.payload_type = types[i % 10];
+            size_t bytes = i % 10 == 9 ? 12 : rtp.payload_type == 0 ? 172 : 20, none;
+            if (i == 200) { /* a sender that begins anew */
+                rtp.sequence = (uint16_t)(rtp.sequence + 20000);
+                rtp.timestamp += 123456789;
+            }
+            if (i == 300) { /* another source; of the old one something is under way still */
+                rtp.ssrc = 8;
+                rtp.sequence = 9;
+            }
+            vr_rtp_write_header(in, &rtp);
+            bool straggler = i == 302 && modes[m] == VR_SESSION_PCM;
+            if (straggler) {
+                struct vr_rtp old = {.ssrc = 7, .sequence = 20500, .payload_type = 111};
+                vr_rtp_write_header(in, &old);
+            }
+            if (i % 100 == 52) { /* lost */
+                rtp.sequence++;
+                continue;
+            }
+            CHECK_EQ(vr_srtp_protect(tx, in, &bytes, sizeof in), VR_SRTP_OK);
+            vr_session_packet(server, in, bytes, now, out, &none);
+            sent += !straggler;
+            rtp.sequence += !straggler;
+            rtp.timestamp += 960;
+        }
+        struct vr_session_counts counts;
+        vr_session_read_counts(server, &counts);
+        CHECK_EQ(counts.lost_in, 4);
+        CHECK_EQ(counts.packets_in, sent);
+        vr_srtp_free(tx);
+        vr_session_free(server);
+    }
+}
+
 /* FRAMES: what a client encoded is what the reader gets, and what it writes is what the client decodes. */
 TEST(frames_pass_through_the_reader_without_a_codec) {
     uint64_t now = 1000 * MS;
