@@ -153,7 +153,10 @@ static size_t fill_silence(struct vr_receiver *r, struct vr_decoder *decoder, si
     if (r->silent_samples < r->config.rate_hz / 1000 * CONCEAL_MS) {
         samples = vr_decoder_conceal(decoder, conceal_samples(r, samples, false), pcm);
         fade_to_silence(r, pcm, samples);
-        r->counts.concealed_samples += samples;
+        if (r->is_dtx)
+            r->counts.silence_samples += samples;
+        else
+            r->counts.concealed_samples += samples;
     } else {
         memset(pcm, 0, samples * sizeof *pcm);
         r->counts.silence_samples += samples;
@@ -215,6 +218,7 @@ static void decode_next(struct vr_receiver *r, uint64_t now_ns, size_t want_samp
         note_tail(r, now_ns); /* what waited goes out with the block that this packet is for */
         note_grain(r, samples);
         r->tail_arrival_ns = frame.arrival_ns;
+        r->is_dtx = vr_codec_is_dtx(r->codec, frame.payload_bytes);
         got = vr_decoder_decode(decoder, frame.payload, frame.payload_bytes, pcm);
         if (got == 0) {
             r->counts.decode_failures++;

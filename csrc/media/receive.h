@@ -73,6 +73,7 @@ struct vr_receiver {
     struct vr_jitter jitter;
     struct vr_receive_counts counts;
     uint32_t silent_samples; /* in a row */
+    bool is_dtx;             /* the newest packet said that silence follows: nothing is missing */
     size_t
         grain_samples; /* of the newest packet, or of a block if that is less; 0: they do not fit */
     unsigned unaligned_ticks;

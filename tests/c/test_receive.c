@@ -264,6 +264,35 @@ TEST(silence_goes_on_when_the_client_stops) {
     CHECK(fabs(heard_frequency(c, c->heard_samples - RATE) - 440) < 4.4);
 }
 
+/* What a sender with DTX leaves out is silence; nothing of its sound is missing. */
+TEST(dtx_is_no_concealment) {
+    struct call *c = call_start(1);
+    opus_encoder_ctl(c->encoder, OPUS_SET_DTX(1));
+    call_steady(c, 100, 20);
+    uint64_t concealed = c->r.counts.concealed_samples, silence = c->r.counts.silence_samples;
+    c->tone_hz = 0; /* as browsers do, packets of no sound are not sent but for the first of them */
+    bool was_sound = true;
+    unsigned sent = 0;
+    for (int i = 0; i < 500; i++) {
+        uint8_t packet[1400];
+        size_t bytes = speak(c, 20, packet);
+        bool is_sound = bytes > 12 + 2;
+        if (is_sound || was_sound) {
+            vr_receiver_put(&c->r, packet, bytes, c->now_ns);
+            sent++;
+        } else {
+            c->sequence--;
+        }
+        was_sound = is_sound;
+        c->now_ns += 7 * MS;
+        listen(c);
+        c->now_ns += 13 * MS;
+    }
+    CHECK(sent >= 40 && sent <= 100);
+    CHECK_EQ(c->r.counts.concealed_samples, concealed);
+    CHECK(c->r.counts.silence_samples - silence >= (500 - 100) * BLOCK);
+}
+
 TEST(the_client_may_change_the_codec) {
     struct call *c = call_start(1);
     call_steady(c, 100, 20);
