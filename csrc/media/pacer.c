@@ -11,6 +11,7 @@ enum {
     BLOCK_MS = 20,
     LIVE_CALM_BLOCKS = 50, /* a backlog is worked off when it was there for a whole second */
     SHORTEN_MAX_MS = 10,
+    EDGE_MS = 3, /* where the writer is late: a fade, so that nothing clicks */
     RUN_MAX_SAMPLES = 2 * VR_CODEC_RATE_MAX_HZ / 1000 * BLOCK_MS,
 };
 
@@ -44,6 +45,8 @@ struct vr_pacer {
     struct chunk *head; /* used up, or with `taken` samples gone */
     size_t taken;
     bool talking;
+    bool broken;          /* the newest block was not full of sound */
+    int16_t last;         /* sample of the newest block */
     unsigned tail_blocks; /* of silence, sent since the sound ended */
     unsigned waited_blocks;
     unsigned calm_blocks;
@@ -172,17 +175,33 @@ static void discard(struct vr_pacer *p, uint32_t flushed) {
     }
 }
 
-static size_t take(struct vr_pacer *p, int16_t *pcm, size_t samples, bool count) {
+static size_t take(struct vr_pacer *p, int16_t *pcm, size_t samples) {
     size_t got = 0;
     struct chunk *chunk;
     while (got < samples && (chunk = current(p)) != NULL) {
         size_t rest = chunk->samples - p->taken;
         size_t n = rest < samples - got ? rest : samples - got;
         memcpy(pcm + got, chunk->pcm + p->taken, n * sizeof *pcm);
-        if (count)
-            count_played(p, chunk->generation, n);
+        count_played(p, chunk->generation, n);
         consume(p, n);
         got += n;
+    }
+    return got;
+}
+
+static int16_t fade(int16_t from, int16_t to, size_t i, size_t overlap) {
+    return (int16_t)((from * (int64_t)(overlap - i) + to * (int64_t)i) / (int64_t)overlap);
+}
+
+/* What take would give, left where it is. */
+static size_t peek(struct vr_pacer *p, int16_t *pcm, size_t samples) {
+    struct chunk *chunk = current(p);
+    size_t got = 0, taken = p->taken;
+    for (; got < samples && chunk != NULL; taken = 0) {
+        size_t rest = chunk->samples - taken, n = rest < samples - got ? rest : samples - got;
+        memcpy(pcm + got, chunk->pcm + taken, n * sizeof *pcm);
+        got += n;
+        chunk = atomic_load_explicit(&chunk->next, memory_order_acquire);
     }
     return got;
 }
@@ -190,18 +209,18 @@ static size_t take(struct vr_pacer *p, int16_t *pcm, size_t samples, bool count)
 /* A flush was asked for while its sound is on: what would have come next fades out. */
 static size_t fade_out(struct vr_pacer *p, uint32_t flushed, int16_t *pcm) {
     struct chunk *chunk = current(p);
-    size_t fade = p->config.rate_hz / 1000 * VR_PACER_FADE_MS, got = 0;
+    size_t most = p->config.rate_hz / 1000 * VR_PACER_FADE_MS, got = 0;
     if (!p->talking || chunk == NULL || chunk->generation > flushed)
         return 0;
-    while (got < fade && (chunk = current(p)) != NULL && chunk->generation <= flushed) {
-        size_t rest = chunk->samples - p->taken, n = rest < fade - got ? rest : fade - got;
+    while (got < most && (chunk = current(p)) != NULL && chunk->generation <= flushed) {
+        size_t rest = chunk->samples - p->taken, n = rest < most - got ? rest : most - got;
         memcpy(pcm + got, chunk->pcm + p->taken, n * sizeof *pcm);
         count_played(p, chunk->generation, n);
         consume(p, n);
         got += n;
     }
     for (size_t i = 0; i < got; i++)
-        pcm[i] = (int16_t)(pcm[i] * (int64_t)(got - i) / (int64_t)got);
+        pcm[i] = fade(pcm[i], 0, i + 1, got);
     return got;
 }
 
@@ -228,19 +247,18 @@ static size_t live_surplus(struct vr_pacer *p) {
 
 /* A block of sound, shorter when not enough is waiting. */
 static size_t take_block(struct vr_pacer *p, int16_t *pcm) {
-    size_t surplus = live_surplus(p), block = p->block_samples;
-    struct chunk *chunk = current(p);
-    if (surplus == 0 || chunk == NULL)
-        return take(p, pcm, block, true);
+    size_t surplus = live_surplus(p), block = p->block_samples, by = 0;
     int16_t run[RUN_MAX_SAMPLES];
-    uint32_t generation = chunk->generation;
-    size_t got = take(p, run, block + surplus, false);
-    size_t by = vr_stretch_shorten(run, got, p->config.rate_hz, surplus);
-    size_t kept = got - by < block ? got - by : block;
-    p->counts.shortened_samples += got - kept;
-    memcpy(pcm, run, kept * sizeof *pcm);
-    count_played(p, generation, got);
-    return kept;
+    if (surplus != 0) {
+        size_t ahead = peek(p, run, block + surplus);
+        if (ahead == block + surplus)
+            by = vr_stretch_shorten(run, ahead, p->config.rate_hz, surplus);
+    }
+    if (by == 0)
+        return take(p, pcm, block);
+    memcpy(pcm, run, block * sizeof *pcm);
+    p->counts.shortened_samples += by;
+    return take(p, run, block + by) - by;
 }
 
 static bool may_start(struct vr_pacer *p) {
@@ -256,8 +274,22 @@ static bool may_start(struct vr_pacer *p) {
     return false;
 }
 
+/* Where sound ends within a block, or at its end, it need not be silent there, nor where it goes on: a writer that is
+ * late must not be heard as clicks. */
+static void smooth(struct vr_pacer *p, int16_t *pcm, size_t got) {
+    size_t edge = p->config.rate_hz / 1000 * EDGE_MS;
+    for (size_t i = 0; p->broken && i < edge && i < got; i++)
+        pcm[i] = fade(p->last, pcm[i], i, edge);
+    int16_t end = got != 0 ? pcm[got - 1] : p->last;
+    for (size_t i = 0; i < edge && got + i < p->block_samples; i++)
+        pcm[got + i] = fade(end, 0, i + 1, edge);
+    p->last = pcm[p->block_samples - 1];
+    p->broken = got < p->block_samples;
+}
+
 static void send_block(struct vr_pacer *p, int16_t *pcm, size_t got, struct vr_pacer_block *out) {
     memset(pcm + got, 0, (p->block_samples - got) * sizeof *pcm);
+    smooth(p, pcm, got);
     out->sound = true;
     out->marker = !p->talking;
     p->counts.talkspurts += !p->talking;
@@ -291,6 +323,15 @@ void vr_pacer_tick(struct vr_pacer *p, int16_t *pcm, struct vr_pacer_block *out)
     } else {
         p->talking = false;
     }
+}
+
+void vr_pacer_pause(struct vr_pacer *p) {
+    p->timestamp += p->config.clock_hz / 1000 * BLOCK_MS;
+    p->talking = false;
+    p->broken = true;
+    p->last = 0;
+    p->waited_blocks = p->tail_blocks = 0;
+    discard(p, atomic_load_explicit(&p->flushed_through, memory_order_acquire));
 }
 
 void vr_pacer_read_counts(const struct vr_pacer *p, struct vr_pacer_counts *out) {

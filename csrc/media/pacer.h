@@ -7,7 +7,8 @@
  * 3. The clock of a generation counts samples that went out, the fade included, padding not.
  * 4. The timestamp follows the ticks, silent ones too; the first block after silence has the marker.
  *    A talkspurt starts when `start_ms` are waiting, or something has waited so long; it ends with
- *    VR_PACER_TAIL_BLOCKS of silence, so that the listener's concealment does not ring on.
+ *    VR_PACER_TAIL_BLOCKS of silence, so that the listener's concealment does not ring on. Where the writer is late
+ *    in the middle of a sound, it fades out and in again.
  * 5. Bounded: what goes beyond `capacity_samples` is refused, and write says how much was taken. With
  *    `live_ms` (an echo, a bridge: sound that is made in real time) a backlog that stays above it is
  *    worked off by time-scaling.
@@ -58,6 +59,10 @@ struct vr_pacer_block {
 
 /* Player: one tick; `pcm` has room for 20 ms. */
 void vr_pacer_tick(struct vr_pacer *pacer, int16_t *pcm, struct vr_pacer_block *out);
+
+/* Player, instead of a tick: 20 ms in which nothing can be sent. Sound waits, time passes: a talkspurt begins
+ * afterwards, and what is flushed meanwhile is gone without a fade. */
+void vr_pacer_pause(struct vr_pacer *pacer);
 
 struct vr_pacer_counts {
     uint64_t blocks; /* sent */

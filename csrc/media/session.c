@@ -364,7 +364,9 @@ bool vr_session_tick(struct vr_session *s, uint64_t now_ns, bool paused,
     if (s->config.mode == VR_SESSION_PCM) {
         heard = listen(s, now_ns);
         note_side(s, 1, NULL);
-        if (s->srtp_out != NULL && !paused)
+        if (s->srtp_out != NULL && paused)
+            vr_pacer_pause(s->pacer);
+        else if (s->srtp_out != NULL)
             out->rtp_bytes = speak(s, now_ns, out->rtp);
         if (s->tap.samples != NULL && s->srtp_out != NULL)
             vr_ring_write(&s->tap, s->sides);

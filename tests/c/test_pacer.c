@@ -133,18 +133,112 @@ TEST(capacity_refuses_and_counts) {
 TEST(a_live_backlog_is_worked_off) {
     struct vr_pacer *p = make(40, 60);
     struct vr_pacer_block block;
-    int16_t pcm[BLOCK];
-    write_tone(p, 1, 10 * BLOCK); /* a stall of the writer: 200 ms at once, then real time */
+    static int16_t heard[500 * BLOCK], tone[10 * BLOCK];
+    sound_tone(tone, 10 * BLOCK, 440, RATE, 8000, 0); /* a stall: 200 ms at once, then real time */
+    vr_pacer_write(p, 1, tone, 10 * BLOCK);
     for (int i = 0; i < 500; i++) {
-        int16_t tone[BLOCK];
-        sound_tone(tone, BLOCK, 300, RATE, 8000, (size_t)i * BLOCK);
+        sound_tone(tone, BLOCK, 440, RATE, 8000, (size_t)(10 + i) * BLOCK);
         vr_pacer_write(p, 1, tone, BLOCK);
-        vr_pacer_tick(p, pcm, &block);
+        vr_pacer_tick(p, heard + i * BLOCK, &block);
     }
+    CHECK(sound_largest_step(heard, 500 * BLOCK) < 1400); /* seams, no cuts */
     CHECK(vr_pacer_waiting(p) <= 100 * RATE / 1000);
     uint64_t played;
     CHECK(vr_pacer_played(p, 1, &played) && played + vr_pacer_waiting(p) == 510 * BLOCK);
     vr_pacer_free(p);
+}
+
+/* A backend that is late in the middle of a word, again and again: gaps, but no clicks. */
+TEST(a_late_writer_is_not_heard_as_clicks) {
+    struct vr_pacer *p = make(0, 0);
+    struct vr_pacer_block block;
+    static int16_t heard[400 * BLOCK], pcm[4 * BLOCK];
+    uint64_t random = 3;
+    size_t said = 0, samples = 0;
+    for (int i = 0; i < 400; i++) {
+        if (sound_random(&random) % 3 == 0) {
+            size_t n = i % 2 == 0 ? BLOCK : sound_random(&random) % (3 * BLOCK);
+            sound_tone(pcm, n, 300, RATE, 8000, said);
+            said += vr_pacer_write(p, 1, pcm, n);
+        }
+        vr_pacer_tick(p, heard + samples, &block);
+        samples += block.sound ? BLOCK : 0;
+    }
+    struct vr_pacer_counts counts;
+    vr_pacer_read_counts(p, &counts);
+    CHECK(counts.padded_samples > 20 * BLOCK);
+    CHECK(sound_largest_step(heard, samples) < 1000);
+    vr_pacer_free(p);
+}
+
+/* Nothing can be sent for a while: sound waits, the timestamp does not, and what is flushed meanwhile is not
+ * heard at all. */
+TEST(a_pause_is_a_gap_of_the_timestamp) {
+    struct vr_pacer *p = make(0, 0);
+    struct vr_pacer_block block;
+    int16_t pcm[BLOCK];
+    uint64_t played;
+    write_tone(p, 1, 100 * BLOCK);
+    for (int i = 0; i < 10; i++)
+        vr_pacer_tick(p, pcm, &block);
+    uint32_t before = block.timestamp;
+    for (int i = 0; i < 500; i++)
+        vr_pacer_pause(p);
+    CHECK_EQ(vr_pacer_waiting(p), 90 * BLOCK);
+    vr_pacer_tick(p, pcm, &block);
+    CHECK(block.sound && block.marker && sound_rms(pcm, BLOCK) > 1000);
+    CHECK_EQ((uint32_t)(block.timestamp - before), 501 * 960);
+    vr_pacer_flush(p, 1);
+    vr_pacer_pause(p);
+    CHECK_EQ(vr_pacer_waiting(p), 0);
+    vr_pacer_tick(p, pcm, &block);
+    CHECK(!block.sound);
+    CHECK(vr_pacer_played(p, 1, &played) && played == 11 * BLOCK);
+    vr_pacer_free(p);
+}
+
+/* Deltas of any size at any time, several responses at once, flushes at any phase: what went out of a response is
+ * what its clock says, in order, once. */
+TEST(clocks_are_exact_whatever_the_writer_does) {
+    enum { MOST = 40 };
+    uint64_t random = 17;
+    int16_t pcm[BLOCK], delta[5 * BLOCK];
+    uint32_t written[MOST + 1], heard[MOST + 1];
+    for (int round = 0; round < 40; round++) {
+        struct vr_pacer *p = make(round % 3 * 40, 0);
+        struct vr_pacer_block block;
+        memset(written, 0, sizeof written);
+        memset(heard, 0, sizeof heard);
+        uint32_t writing = 1, flushed = 0;
+        bool fading = false;
+        for (int tick = 0; tick < 500; tick++) {
+            for (uint64_t n = sound_random(&random) % 4; n != 0; n--) {
+                size_t samples = sound_random(&random) % (2 * BLOCK);
+                for (size_t i = 0; i < samples; i++) /* who and which, never 0 */
+                    delta[i] = (int16_t)(writing * 512 + (written[writing] + i) % 511 + 1);
+                written[writing] += (uint32_t)vr_pacer_write(p, writing, delta, samples);
+                writing += writing < MOST && sound_random(&random) % 8 == 0;
+            }
+            if (sound_random(&random) % 40 == 0 && writing < MOST) {
+                flushed = writing++;
+                vr_pacer_flush(p, flushed);
+                fading = true;
+            }
+            vr_pacer_tick(p, pcm, &block);
+            size_t at = 0, edges = 0;
+            for (uint32_t g = flushed + 1; g <= writing; g++) {
+                uint64_t played = heard[g];
+                vr_pacer_played(p, g, &played);
+                CHECK(played <= written[g] && at + played - heard[g] <= BLOCK);
+                for (; heard[g] < played; heard[g]++)
+                    edges += pcm[at++] != (int16_t)(g * 512 + heard[g] % 511 + 1);
+            }
+            CHECK((at == 0 || block.sound) && edges <= 3 * RATE / 1000);
+            CHECK(fading || at == BLOCK || vr_pacer_waiting(p) == 0 || !block.sound);
+            fading = false;
+        }
+        vr_pacer_free(p);
+    }
 }
 
 static void *play_all(void *argument) {
