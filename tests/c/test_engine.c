@@ -135,6 +135,15 @@ static size_t receive(struct client *c, uint8_t *out, size_t capacity) {
     return n;
 }
 
+/* The next packet that is no report. */
+static size_t receive_rtp(struct client *c, uint8_t *out, size_t capacity) {
+    size_t bytes;
+    do
+        bytes = receive(c, out, capacity);
+    while (bytes != 0 && vr_rtp_is_rtcp(out, bytes));
+    return bytes;
+}
+
 static void send_check(struct client *c, uint32_t index) {
     uint8_t m[128] = {0, 1}, tag[VR_HMAC_BYTES];
     static uint32_t tid;
@@ -201,14 +210,14 @@ TEST(a_check_is_answered_and_media_comes_back) {
     for (int i = 0; i < 20; i++) {
         uint8_t packet[300];
         send_wrapped(&c, packet, make_rtp(&c, packet));
-        size_t bytes = receive(&c, packet, sizeof packet);
-        if (bytes != 0 && !vr_rtp_is_rtcp(packet, bytes)) {
+        size_t bytes = receive_rtp(&c, packet, sizeof packet);
+        if (bytes != 0) {
             CHECK_EQ(vr_srtp_unprotect(c.rx, packet, &bytes), VR_SRTP_OK);
             CHECK_EQ(bytes, 172);
             echoed++;
         }
     }
-    CHECK(echoed >= 18);
+    CHECK_EQ(echoed, 20);
     free_client(&c);
     stop(&b);
 }
@@ -231,11 +240,9 @@ TEST(a_train_of_datagrams_is_taken_apart) { /* what a relay with UDP_SEGMENT sen
               (ssize_t)bytes);
         unsigned echoed = 0;
         uint8_t packet[300];
-        for (int i = 0; i < 10; i++) {
-            size_t got = receive(&c, packet, sizeof packet);
-            echoed += got != 0 && !vr_rtp_is_rtcp(packet, got);
-        }
-        CHECK(echoed >= 9);
+        for (int i = 0; i < 10; i++)
+            echoed += receive_rtp(&c, packet, sizeof packet) != 0;
+        CHECK_EQ(echoed, 10);
         struct vr_engine_counts counts;
         vr_engine_read_counts(b.engine, &counts);
         CHECK_EQ(counts.socket.received, 11); /* with the check */
@@ -255,10 +262,7 @@ TEST(two_sessions_share_a_flow_key_and_the_keys_decide) {
     connect_client(&b, &c, 1);
     uint8_t packet[300];
     send_wrapped(&c, packet, make_rtp(&c, packet));
-    size_t bytes = 0;
-    do
-        bytes = receive(&c, packet, sizeof packet);
-    while (bytes != 0 && vr_rtp_is_rtcp(packet, bytes));
+    size_t bytes = receive_rtp(&c, packet, sizeof packet);
     CHECK_EQ(vr_srtp_unprotect(c.rx, packet, &bytes), VR_SRTP_OK);
     struct vr_engine_counts counts;
     vr_engine_read_counts(b.engine, &counts);
@@ -267,20 +271,26 @@ TEST(two_sessions_share_a_flow_key_and_the_keys_decide) {
     stop(&b);
 }
 
+/* Of all sessions so far, served or left out. */
+static uint64_t ticks_of(const struct bench *b) {
+    struct vr_engine_counts counts;
+    vr_engine_read_counts(b->engine, &counts);
+    return counts.ticks + counts.skipped_ticks;
+}
+
 TEST(the_clock_is_absolute) {
     struct bench b = start(40);
     for (uint32_t i = 0; i < 40; i++)
         open_session(&b, i, VR_SESSION_PCM);
-    struct vr_engine_counts before, after;
     poll(NULL, 0, 200);
-    vr_engine_read_counts(b.engine, &before);
-    uint64_t began_ns = vr_engine_now_ns();
+    uint64_t began_ns = vr_engine_now_ns(), before = ticks_of(&b);
     poll(NULL, 0, 2000);
-    vr_engine_read_counts(b.engine, &after);
     double expected = (double)(vr_engine_now_ns() - began_ns) / 20e6 * 40;
-    double ticks =
-        (double)(after.ticks - before.ticks + after.skipped_ticks - before.skipped_ticks);
-    CHECK(ticks > expected - 250 && ticks < expected + 250);
+    for (int tries = 0; (double)(ticks_of(&b) - before) <= expected - 250 && tries < 300; tries++)
+        poll(NULL, 0, 10); /* a thread that got no CPU catches up */
+    double ticks = (double)(ticks_of(&b) - before);
+    CHECK(ticks > expected - 250);
+    CHECK(ticks < (double)(vr_engine_now_ns() - began_ns) / 20e6 * 40 + 250);
     stop(&b);
 }
 

@@ -238,15 +238,23 @@ static uint64_t turn_ns(struct worker *w, unsigned datagrams) {
            (uint64_t)before.tv_nsec;
 }
 
+/* Whether a turn goes without waiting, by the best of several: a busy machine interrupts one or the other. */
+static bool turns_at_once(struct worker *w, unsigned datagrams) {
+    for (unsigned tries = 0; tries < 20; tries++)
+        if (turn_ns(w, datagrams) < VR_COALESCE_US_MAX * 1000 / 2)
+            return true;
+    return false;
+}
+
 TEST(it_waits_for_more_only_when_asked_and_after_a_small_batch) {
     struct worker *w = open_worker(4);
-    CHECK(turn_ns(w, 1) < 5000000);
+    CHECK(turns_at_once(w, 1));
     w->coalesce_us = VR_COALESCE_US_MAX;
     vr_loop_free(w->loop);
     w->loop = make_loop(w);
     CHECK(turn_ns(w, 3) >= VR_COALESCE_US_MAX * 1000);
-    CHECK(turn_ns(w, 0) < 5000000);
-    CHECK(turn_ns(w, 4) < 5000000);
+    CHECK(turns_at_once(w, 0));
+    CHECK(turns_at_once(w, 4));
     close_worker(w);
 }
 
