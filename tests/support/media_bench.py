@@ -186,6 +186,7 @@ class Bench:
         session, handler, ufrag = self.open(**config)
         client.check(ufrag)
         await until(lambda: handler.checks == 1)
+        await self.came_round()
         client.receive()
         session.set_keys(client.server_keys)
         return session, handler
@@ -197,14 +198,21 @@ class Bench:
         return Counter({**counts["drops"], **counts["checks"], **taken})
 
     async def outcome(self, *datagrams: bytes, over: socket.socket, host: str = "") -> Counter[str]:
-        """Sends these as they are, and returns exactly what was counted for them."""
+        """Sends these as they are, and returns exactly what was counted for them; answers are there by then."""
         before, count = self.counted(), self.engine.counts()["received"]
         port = self.socket.getsockname()[1]
         for datagram in datagrams:
             over.sendto(datagram, (host or "127.0.0.1", port))
         await until(lambda: self.engine.counts()["received"] == count + len(datagrams))
-        await asyncio.sleep(0.01)
+        await self.came_round()
         return self.counted() - before
+
+    async def came_round(self) -> None:
+        """Until all that the engine has received, or was told, by now is counted, and what follows from it has
+        left: it sends at the end of each round, of which the one under way may have looked at its socket already.
+        """
+        looks = self.engine.counts()["receive_calls"]
+        await until(lambda: self.engine.counts()["receive_calls"] >= looks + 2)
 
 
 def relay_socket() -> socket.socket:

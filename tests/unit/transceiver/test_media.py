@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import socket
 import struct
@@ -29,6 +30,7 @@ async def test_a_check_is_answered_and_a_stranger_gets_silence(bench: Bench) -> 
     stranger.check("nobody")
     client.check(ufrag)
     await until(lambda: handler.checks == 1)
+    await bench.came_round()
     [reply] = client.receive()
     answer = stun.Message.read(reply)
     assert answer.stun_class == 2
@@ -79,14 +81,14 @@ async def test_sound_crosses_both_ways_against_libsrtp(bench: Bench, profile: in
                 packet = client.srtp.rx.unprotect(datagram)
                 packets += 1
                 heard += packet[12:]
+    await until(lambda: session.stats()["packets_in"] == 40)
+    await until(lambda: session.played_ms(1) >= 600)
     assert packets >= 30
     assert len(heard) == 160 * packets
     assert loudness(bytes(handler.sound)) > 1_000
     stats = session.stats()
-    assert stats["packets_in"] == 40
     assert stats["receive"]["ok"] == 40
     assert stats["lost_in"] == 0
-    assert session.played_ms(1) >= 600
     assert session.path() == client.key
 
 
@@ -102,9 +104,8 @@ async def test_forged_and_replayed_media_moves_nothing(bench: Bench) -> None:
     await until(lambda: bench.engine.counts()["drops"]["replayed"] == 1)
     assert bench.engine.counts()["drops"]["not_authentic"] == 1
     session.write(1, tone(RATE))
-    await asyncio.sleep(0.3)
+    await until(lambda: client.receive())
     assert attacker.receive() == []
-    assert client.receive()
 
 
 async def test_a_flush_is_heard_within_a_frame_and_the_clock_stops(bench: Bench) -> None:
@@ -128,6 +129,7 @@ async def test_echo_returns_packets_without_a_codec(bench: Bench) -> None:
     for i in range(10):
         client.rtp(bytes([i]) * 50)
     await until(lambda: session.stats()["packets_out"] == 10)
+    await bench.came_round()
     packets = [client.srtp.rx.unprotect(d) for d in client.receive() if not 192 <= d[1] <= 223]
     assert [packet[12:] for packet in packets] == [bytes([i]) * 50 for i in range(10)]
     assert {packet[8:12] for packet in packets} == {(99).to_bytes(4)}
@@ -162,6 +164,7 @@ async def test_a_packet_touches_no_python_object() -> None:
             return sys.getallocatedblocks()
 
         exchange(100)
+        gc.collect()  # what other tests have left must not be freed in between
         began, wakeups = len(events), bench.engine.counts()["wakeups"]
         blocks = exchange(100)
         # What the test's own loop keeps is a handful of blocks, whatever the number of packets.
@@ -229,8 +232,9 @@ async def test_frames_go_to_the_handler_and_back_as_they_are(bench: Bench) -> No
     assert all(frame.timestamp == 160 * frame.sequence for frame in handler.frames)
     assert {frame.duration for frame in handler.frames} == {160}
     assert bytes(handler.sound) == b""
+    written_s = time.monotonic()
     assert session.write_frames([*said[:3], b"", *said[3:5]]) == 6
-    assert session.queued_ms() > 60
+    assert session.queued_ms() > 60 - 1_000 * (time.monotonic() - written_s)
 
     def all_back() -> bool:
         back.extend(packet for packet in client.opened())

@@ -156,7 +156,7 @@ async def test_two_calls_on_one_flow_key_hear_their_own_media_and_all_dtls(bench
         two.rtp(b"two")
     await until(lambda: second.stats()["packets_in"] == 5)
     await until(lambda: first.stats()["packets_in"] == 5)
-    await asyncio.sleep(0.02)
+    await bench.came_round()
     assert {packet[12:] for packet in one.opened()} == {b"one"}
     assert {packet[12:] for packet in two.opened()} == {b"two"}
     assert await bench.outcome(wrap(one.key, DTLS), over=one.socket) == Counter(dtls_in=2)
@@ -199,6 +199,7 @@ async def test_b16_a_handshake_is_answered_where_the_client_speaks_from(bench: B
     await until(lambda: handler.dtls)
     assert session.send(b"\x16reply")
     await until(lambda: bench.engine.counts()["dtls_out"] == 1)
+    await bench.came_round()
     assert received(client.socket) == [wrap(speaks_from, b"\x16reply")]
 
 
@@ -210,12 +211,14 @@ async def test_a_reply_goes_back_and_everything_else_to_where_the_last_packet_ca
     session, _, ufrag = bench.open(echo=True)
     client.check(ufrag)
     await until(lambda: bench.engine.counts()["checks"]["ok"] == 1)
+    await bench.came_round()
     session.set_keys(client.server_keys)
     assert len(client.receive()) == 1
     client.send(b"\x80" * 50, over=other_relay)
     client.send(check(ufrag, pwd="x" * 24), over=other_relay)
     client.rtp(b"here")
     await until(lambda: session.stats()["packets_in"] == 1)
+    await bench.came_round()
     assert (len(_media(client, client.socket)), received(other_relay)) == (1, [])
     client.send(client.protected(b"there"), over=other_relay)
     await until(lambda: session.stats()["packets_in"] == 2)
@@ -240,7 +243,7 @@ async def test_a_wildcard_socket_replies_from_the_address_that_was_asked(host: s
             assert relay.recvfrom(2_048)[1] == (asked, port)
             assert session.send(b"\x16x")
             await until(lambda: bench.engine.counts()["dtls_out"])
-            await asyncio.sleep(0.01)
+            await bench.came_round()
             assert relay.recvfrom(2_048)[1] == (asked, port)
     bench.close()
 
@@ -272,6 +275,7 @@ async def test_c19_payload_types_nobody_asked_for_are_not_echoed(bench: Bench) -
         client.rtp(b"x", payload_type)
     client.rtp(b"asked for")
     await until(lambda: session.stats()["packets_out"] == 1)
+    await bench.came_round()
     assert [packet[12:] for packet in client.opened()] == [b"asked for"]
     assert session.stats()["echo_dropped"] == 5
 
