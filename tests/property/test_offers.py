@@ -113,17 +113,17 @@ def test_any_text(text: str) -> None:
 )  # fmt: skip
 def test_time_is_linear_in_the_size(unit: str) -> None:
     text = (CHROMIUM + unit * (MAX_OFFER_BYTES // len(unit)))[:MAX_OFFER_BYTES]
-    started_s = time.perf_counter()
+    started_s = time.thread_time()
     for _ in range(5):
         check(text)
-    assert (time.perf_counter() - started_s) / 5 < 0.2
+    assert (time.thread_time() - started_s) / 5 < 0.5
     assert min(seconds_to_answer(text) for _ in range(5)) < 0.05
 
 
 def seconds_to_answer(text: str) -> float:
     """Or to refuse."""
-    started_s = time.perf_counter()
+    started_s = time.thread_time()
     offer = read(text)
     if isinstance(offer, Offer):
         write_answer(offer, LOCAL)
-    return time.perf_counter() - started_s
+    return time.thread_time() - started_s

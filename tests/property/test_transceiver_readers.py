@@ -34,12 +34,12 @@ def test_what_is_readable_is_read_to_its_end(parts: list[bytes]) -> None:
     packet = head + struct.pack("<I", google_crc32c.value(head + bytes(4) + body)) + body
     if not is_readable(packet):
         return
-    started_s = time.perf_counter()
+    started_s = time.thread_time()
     try:
         parse_packet(packet)
     except (ValueError, struct.error):
         pass
-    assert time.perf_counter() - started_s < 1
+    assert time.thread_time() - started_s < 1
 
 
 @given(st.binary(max_size=4_000))

@@ -38,6 +38,6 @@ def test_what_may_change_is_what_the_paths_name(session: dict[str, Any], paths: 
 
 def test_many_paths_cost_no_more_than_few() -> None:
     session = {f"k{number}": 1 for number in range(25_000)}
-    started_s = time.perf_counter()
+    started_s = time.thread_time()
     assert restrict(session, [f"audio.x{number}" for number in range(500)])[0] == {}
-    assert time.perf_counter() - started_s < 0.5
+    assert time.thread_time() - started_s < 0.5

@@ -76,11 +76,11 @@ def test_a_boundary_that_is_none_is_a_bad_request(boundary: str) -> None:
 )
 def test_a_head_of_any_length_is_refused_at_once(parameters: str) -> None:
     body = f"--b\r\nContent-Disposition: form-data; {parameters}\r\n\r\nv=0\r\n--b--\r\n".encode()
-    started_s = time.perf_counter()
+    started_s = time.thread_time()
     with pytest.raises(RequestError) as caught:
         _split_form(KIND, body)
     assert caught.value.status == 400
-    assert time.perf_counter() - started_s < 0.5
+    assert time.thread_time() - started_s < 0.5
 
 
 @pytest.mark.parametrize(
@@ -88,11 +88,11 @@ def test_a_head_of_any_length_is_refused_at_once(parameters: str) -> None:
 )
 async def test_a_type_of_any_length_is_refused_at_once(kind: str) -> None:
     request = with_body(form(""), kind)
-    started_s = time.perf_counter()
+    started_s = time.thread_time()
     with pytest.raises(RequestError) as caught:
         await read_offer_body(request)
     assert caught.value.status == 400
-    assert time.perf_counter() - started_s < 0.1
+    assert time.thread_time() - started_s < 0.1
 
 
 @pytest.mark.parametrize("depth", [200, 959, 961, 1_000, 50_000])

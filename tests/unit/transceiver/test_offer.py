@@ -360,9 +360,9 @@ def test_d16_a_direction_at_session_level_counts() -> None:
     ids=range(12),
 )  # fmt: skip
 def test_d19_sizes_are_refused_at_once(text: str, expected: tuple[int, str]) -> None:
-    started_s = time.perf_counter()
+    started_s = time.thread_time()
     assert refused(text) == expected
-    assert time.perf_counter() - started_s < 0.5
+    assert time.thread_time() - started_s < 0.5
 
 
 @pytest.mark.parametrize("limit", [0, 1 << 40, (1 << 64) - 1])

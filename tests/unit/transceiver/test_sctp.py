@@ -105,11 +105,11 @@ HOSTILE_CHUNKS = {
 async def test_chunks_that_no_honest_peer_sends_cost_nothing(chunk: bytes) -> None:
     pair, here, there = await associated()
     here.sctp.negotiate_channel()
-    started_s = time.perf_counter()
+    started_s = time.thread_time()
     for _ in range(20):
         await send_chunk(here, chunk)
     pair.deliver()
-    assert time.perf_counter() - started_s < 0.5
+    assert time.thread_time() - started_s < 0.5
     here.sctp.send_text("still here")
     await settle(pair)
     assert there.ended == []
