@@ -205,7 +205,7 @@ def test_events_wait_for_the_channel_in_order() -> None:
             await asyncio.sleep(0.2)
             assert line.events == []
             talk.on_open()
-            assert line.types() == ["session.created", "a", "b"]
+            await until(lambda: line.types() == ["session.created", "a", "b"])
 
     run(scenario)
 
