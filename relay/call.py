@@ -210,6 +210,7 @@ class _Call:
             state = f"{self._connection.iceConnectionState}/{self._connection.connectionState}"
             raise _TroubleError(
                 f"not connected (ICE and DTLS: {state}); does UDP reach {_candidates(text)}?"
+                " If so, the relay's relay_drop_packets_total names what is wrong"
             )
 
     async def talk(self) -> None:
@@ -222,6 +223,8 @@ class _Call:
         await self._count()
         if not cut:
             async with self._http.delete(self._location) as response:
+                if response.status == 404:
+                    raise _TroubleError("cut off: the server has no such call any more")
                 if response.status != 200:
                     self._report.trouble = f"ending the call got {response.status}"
         self._judge(talked_s if cut else None)

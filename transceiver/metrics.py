@@ -76,6 +76,8 @@ REFUSALS = (
     "other",
 )
 OPEN_STATES = (CallState.NEW, CallState.CONNECTING, CallState.CONNECTED)
+LOST_WITH_ITS_PROCESS = "process_ended"
+END_REASONS = (*CLOSE_REASONS, LOST_WITH_ITS_PROCESS, "other")
 HEARTBEAT_LIMIT_S = 5.0
 
 
@@ -91,7 +93,7 @@ def board_names() -> list[str]:
         "rtp_in",
         "rtp_out",
         *(f"state.{state.value}" for state in OPEN_STATES),
-        *(f"ended.{reason}" for reason in (*CLOSE_REASONS, "other")),
+        *(f"ended.{reason}" for reason in END_REASONS),
         *(f"drop.{reason}" for reason in DROP_REASONS),
         *(f"refused.{code}" for code in REFUSALS),
         *(
@@ -168,6 +170,14 @@ def reset_gauges(board: Board, row: int) -> None:
         board.set(row, name, 0)
 
 
+def lose_calls(board: Board, row: int) -> int:
+    """Counts the calls that a dead process held as ended, forgets its gauges, and says how many those were."""
+    calls = sum(board.get(row, f"state.{state.value}") for state in OPEN_STATES)
+    board.add(row, f"ended.{LOST_WITH_ITS_PROCESS}", calls)
+    reset_gauges(board, row)
+    return calls
+
+
 def is_healthy(board: Board) -> bool:
     """Whether no serving process's loop has been stuck for 5 s."""
     limit_ns = time.monotonic_ns() - int(HEARTBEAT_LIMIT_S * 1e9)
@@ -209,7 +219,7 @@ class _PoolCollector:
             CounterMetricFamily(
                 "transceiver_calls_ended", "Calls ended, by reason.", labels=["reason"]
             ),
-            ((reason, total(f"ended.{reason}")) for reason in (*CLOSE_REASONS, "other")),
+            ((reason, total(f"ended.{reason}")) for reason in END_REASONS),
         )
         yield _labelled(
             CounterMetricFamily(

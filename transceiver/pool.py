@@ -40,7 +40,7 @@ from .errors import BindError, ConfigError
 from .fleetboard import FleetBoard
 from .limits import KeyLimits
 from .log import get_logger
-from .metrics import board_names, reset_gauges
+from .metrics import board_names, lose_calls, reset_gauges
 from .peers import open_peers
 from .sockets import open_http, open_media
 from .steering import read_tables
@@ -273,7 +273,7 @@ class Pool:
 
     def _bury(self, process: int, slot: _Slot, status: int, *, replace: bool) -> None:
         slot.pid = 0
-        reset_gauges(self._board, process)
+        calls = lose_calls(self._board, process)
         self._key_limits.forget(process)
         if not replace:
             self._board.set(process, "serving", Serving.ENDED)
@@ -288,6 +288,7 @@ class Pool:
             "process_ended",
             process=process,
             status=os.waitstatus_to_exitcode(status),
+            calls_lost=calls,
             restart_in_s=slot.pause_s,
         )
         slot.pause_s = min(2 * slot.pause_s, LONGEST_PAUSE_S)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import urllib.request
 from collections.abc import Callable
 from ipaddress import ip_address
 from pathlib import Path
-from signal import SIGTERM
+from signal import SIGKILL, SIGTERM
 from typing import Any
 
 import pytest
@@ -113,6 +114,7 @@ def test_a_relay_that_is_not_reached_is_named(
         caller = processes.relay("call", origin, env={"RELAY_CALL_KEY": KEY})
         assert caller.wait(60) == 1
         assert f"does UDP reach 127.0.0.1 port {port}?" in caller.output()
+        assert "relay_drop_packets_total" in caller.output()
 
 
 def test_a_call_that_is_cut_off_is_a_failure(
@@ -124,6 +126,19 @@ def test_a_call_that_is_cut_off_is_a_failure(
     server.stop(SIGTERM)
     assert caller.wait(60) == 1
     assert "FAILED: cut off after" in caller.output()
+
+
+def test_a_call_whose_transceiver_died_is_cut_off(
+    house: Callable[..., tuple[Process, str]], processes: Processes
+) -> None:
+    server, origin = house()
+    caller = processes.relay("call", origin, "--seconds=6", env={"RELAY_CALL_KEY": KEY})
+    wait_until(lambda: connected(origin), "a connected call")
+    worker = int(Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text())
+    os.kill(worker, SIGKILL)
+    assert server.wait_event("process_ended")["calls_lost"] == 1
+    assert caller.wait(60) == 1
+    assert "FAILED: cut off: the server has no such call any more" in caller.output()
 
 
 def connected(origin: str) -> bool:

@@ -241,6 +241,8 @@ async def test_e26_a_killed_process_is_replaced_and_the_others_go_on(serve: Serv
         os.kill(victim, signal.SIGKILL)
         ended = await asyncio.to_thread(server.wait_event, "process_ended")
         assert ended["status"] == -signal.SIGKILL
+        lost = len(calls) - len(others)
+        assert ended["calls_lost"] == lost
 
         async def restarted() -> bool:
             async with aiohttp.ClientSession(base) as fresh:
@@ -259,6 +261,7 @@ async def test_e26_a_killed_process_is_replaced_and_the_others_go_on(serve: Serv
         assert metrics["transceiver_worker_restarts_total", ""] == 1
         assert metrics[ticks] >= ticks_before
         assert metrics["transceiver_sessions", "connected"] == len(others)
+        assert metrics["transceiver_calls_ended_total", "process_ended"] == lost
         statuses = [(await place(base))[0] for _ in range(6)]
         assert statuses == [201] * 6
 
