@@ -3,7 +3,8 @@
 1. It is beside everything: calls, offers, health and draining never wait for it, nor for Redis.
 2. What it knows stands on the FleetBoard. When it dies, that stands as it is until it is replaced.
 3. One thread for each Redis, so that one which hangs delays no news from another.
-4. Redis in trouble is one log line when it begins and one when it ends. No line holds a URL.
+4. Redis in trouble is one log line when it begins and one when it ends. It says which one by host and port: a URL
+   may hold a password.
 5. Whatever answers there may be no Redis at all: of an answer that cannot be read anything is raised, from
    ValueError to RecursionError, and all of it is trouble, so that no thread ends of it. What is too much for
    MEMORY_MAX_BYTES is, too.
@@ -34,6 +35,7 @@ from relay.wire.fleet import (
     draw_announcer,
     read_announcement,
 )
+from relay.wire.redis_url import place_of_redis
 
 from .board import Board, Serving
 from .fleetboard import FleetBoard
@@ -116,6 +118,7 @@ class Source:
         self._due_s = 0.0
         self._forget_s = 0.0
         self._reason = ""
+        self._place = place_of_redis(url)
         self._redis = redis.Redis.from_url(
             url,
             socket_timeout=REDIS_LIMIT_S,
@@ -172,9 +175,9 @@ class Source:
 
     def _became(self, *, up: bool, reason: str) -> None:
         if not up and not self._reason:
-            get_logger().warning("fleet_redis_lost", reason=reason)
+            get_logger().warning("fleet_redis_lost", redis=self._place, reason=reason)
         elif up and not self.is_up and self._reason:
-            get_logger().info("fleet_redis_restored")
+            get_logger().info("fleet_redis_restored", redis=self._place)
         self.is_up, self._reason = up, reason
 
 

@@ -21,3 +21,11 @@ def check_redis_url(url: str) -> None:
             raise ValueError
     except ValueError:
         raise ValueError("not redis://[USER:PASSWORD@]HOST[:PORT][/DB] or rediss://…") from None
+
+
+def place_of_redis(url: str) -> str:
+    """HOST:PORT, or the path of a unix socket: what a log line may say of a checked URL, which may hold a password."""
+    import redis
+
+    where = redis.ConnectionPool.from_url(url).connection_kwargs
+    return str(where.get("path") or f"{where.get('host', 'localhost')}:{where.get('port', 6379)}")

@@ -12,6 +12,7 @@ from relay.backbones import parse_backbone
 from relay.errors import ConfigError
 from relay.serve_command import LIMIT_NAMES
 from relay.wire.keyring import generate_line
+from relay.wire.redis_url import place_of_redis
 
 LIMITS = {"token_new_flows_per_s": 20, "source_unanswered": 64}
 
@@ -177,6 +178,19 @@ def test_ports_that_only_look_alike_are_apart() -> None:
 @pytest.mark.parametrize("url", ["redis://h", "redis://h/", "rediss://u:p@h:1/3", "unix:///r.sock"])
 def test_redis_urls(url: str) -> None:
     assert config.parse_redis("--redis", url + "\n") == url
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("redis://h", "h:6379"),
+        ("redis://", "localhost:6379"),
+        ("rediss://user:secret@10.0.0.9:1/3", "10.0.0.9:1"),
+        ("unix:///run/r.sock?password=secret", "/run/r.sock"),
+    ],
+)
+def test_a_redis_is_named_without_its_password(url: str, place: str) -> None:
+    assert place_of_redis(url) == place
 
 
 @pytest.mark.parametrize("url", ["redis://h/zero", "redis://h/-1", "http://h", "redis://h:99999/0"])

@@ -39,3 +39,4 @@ def test_trouble_of_changing_kinds_is_one_line() -> None:
         "fleet_redis_restored",
         "fleet_redis_lost",
     ]
+    assert {line["redis"] for line in lines} == {url.removeprefix("redis://")}
