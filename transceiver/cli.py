@@ -306,8 +306,20 @@ def _load_file(context: click.Context, _parameter: click.Parameter, value: str |
     metavar="S",
     help="How long calls may go on after SIGTERM.",
 )
-@click.option("--log-level", default="info", show_default=True, type=click.Choice(log.LEVELS))
-@click.option("--log-format", default="console", show_default=True, type=click.Choice(log.FORMATS))
+@click.option(
+    "--log-level",
+    default="info",
+    show_default=True,
+    type=click.Choice(log.LEVELS),
+    help="The least that is logged.",
+)
+@click.option(
+    "--log-format",
+    default="console",
+    show_default=True,
+    type=click.Choice(log.FORMATS),
+    help="For people or for machines.",
+)
 def serve(
     http: str,
     media: str,
@@ -423,8 +435,12 @@ def serve(
     return Pool(checked).run()
 
 
+_SPACED = [
+    "--" + parameter.name.replace("_", "-")
+    for parameter in serve.params
+    if parameter.name in _repeatable(serve) and not isinstance(parameter.type, _Line)
+]
 serve.epilog = (
     "Every option can come from a variable, too: --max-sessions from TRANSCEIVER_MAX_SESSIONS. "
-    f"Those that may be repeated (--{', --'.join(_repeatable(serve)).replace('_', '-')}) "
-    "split on white space. Flags win over variables, variables over the file."
+    f"Those that may be repeated ({', '.join(_SPACED)}) split on white space. Flags win over variables, variables over the file."
 )

@@ -353,7 +353,15 @@ def test_an_address_in_use_is_one_line(keyring: str, monkeypatch: pytest.MonkeyP
     assert result.stderr == f"transceiver: --media: 127.0.0.1:{port}: Address already in use\n"
 
 
-def test_help_and_ingress_errors_name_their_value() -> None:
-    assert CliRunner().invoke(cli.main, ["serve", "--help"]).exit_code == 0
+def test_help_tells_of_each_option_how_a_variable_holds_several() -> None:
+    shown = CliRunner().invoke(cli.main, ["serve", "--help"])
+    assert shown.exit_code == 0
+    assert cli.serve.epilog
+    spaced = set(re.findall(r"--[a-z-]+", cli.serve.epilog.partition("(")[2].partition(")")[0]))
+    assert {"--ingress", "--redis"} <= spaced
+    assert "--backend-header" not in spaced, "its values have spaces in them"
+
+
+def test_ingress_errors_name_their_value() -> None:
     with pytest.raises(ConfigError, match=r"192\.0\.2\.1"):
         read_ingress("x=192.0.2.1")
