@@ -317,7 +317,13 @@ class Bridge:
             return self._refused(cause_of(event))
         if kind in ("conversation.item.added", "conversation.item.done"):
             item = event.get("item")
-            return not (isinstance(item, dict) and item.get("id") in self._replayed_items)
+            name = item.get("id") if isinstance(item, dict) else None
+            is_replayed = name in self._replayed_items
+            if kind == "conversation.item.done":
+                self._replayed_items.discard(name)  # a client may delete it, and make it anew
+            return not is_replayed
+        if kind == "conversation.item.deleted":
+            self._replayed_items.discard(event.get("item_id"))
         return True
 
     def _refused(self, cause: str | None) -> bool:

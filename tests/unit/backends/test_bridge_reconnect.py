@@ -222,3 +222,22 @@ def test_an_item_out_of_band_is_not_replayed(bridge: Bridge) -> None:
     item = {"id": "o1", "type": "message", "role": "assistant", "content": content}
     bridge.from_backend(server("response.output_item.done", response_id="r", item=item))
     assert types(bridge.reconnected().to_backend) == ["session.update"]
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_a_replayed_item_that_the_client_makes_anew_is_told(bridge: Bridge, done: bool) -> None:
+    """As stock SDKs do to change the history: a delete, and a create with the same id."""
+    content = [{"type": "input_text", "text": "hello"}]
+    item = {"id": "u1", "type": "message", "role": "user", "content": content}
+    bridge.from_backend(server("conversation.item.added", item=item))
+    bridge.reconnected()
+    assert not bridge.from_backend(server("conversation.item.added", item=item)).to_client
+    if done:
+        assert not bridge.from_backend(server("conversation.item.done", item=item)).to_client
+    for event in (
+        server("conversation.item.deleted", item_id="u1"),
+        server("conversation.item.added", item=item),
+        server("conversation.item.done", item=item),
+    ):
+        assert len(bridge.from_backend(event).to_client) == 1
+    assert len(bridge.reconnected().to_backend) == 2
