@@ -53,6 +53,7 @@ def make_public_app(parts: AppParts) -> web.Application:
         app.router.add_post(path, signaling.create)
         app.router.add_route("OPTIONS", path, _preflight)
     app.router.add_get(CALLS_PATH, _nothing)
+    app.router.add_get("/v1/realtime", _no_websocket)
     app.router.add_post(SECRETS_PATH, signaling.client_secret)
     app.router.add_route("OPTIONS", SECRETS_PATH, _preflight)
     _add_call_routes(app, signaling)
@@ -87,6 +88,8 @@ def _add_call_routes(app: web.Application, signaling: _Signaling) -> None:
     app.router.add_patch(call, signaling.patch)
     app.router.add_get(call, signaling.exists)
     app.router.add_post(call + "/hangup", signaling.hangup)
+    for action in ("accept", "reject", "refer"):
+        app.router.add_post(f"{call}/{action}", _no_sip)
     app.router.add_get(call + "/stats", signaling.stats)
     for path in (call, call + "/hangup", call + "/stats"):
         app.router.add_route("OPTIONS", path, _preflight)
@@ -118,7 +121,7 @@ class _Signaling:
 
     async def client_secret(self, request: web.Request) -> web.Response:
         """POST …/client_secrets: a sealed `ek_` token for a browser."""
-        principal = self._principal(request)
+        principal = self._principal(request, time.time())
         body = await read_json_body(request, 2 * SESSION_MAX_BYTES)
         made = self._parts.auth.make_client_secret(principal, body, time.time())
         return web.json_response(made, headers={"Cache-Control": "no-store"})
@@ -180,7 +183,7 @@ class _Signaling:
     ) -> tuple[Principal, web.Response | None]:
         """Who asks, and the owner's response when the call lives elsewhere."""
         parts = self._parts
-        principal = self._principal(request)
+        principal = self._principal(request, None)
         owner = parts.call_ids.open(request.match_info["call_id"])
         if owner is None:
             raise call_not_found()
@@ -201,8 +204,8 @@ class _Signaling:
             raise call_not_found()
         return principal, await parts.peers.forward(owner, request, body)
 
-    def _principal(self, request: web.Request) -> Principal:
-        return self._parts.auth.authenticate(request.headers.get("Authorization"), time.time())
+    def _principal(self, request: web.Request, now_s: float | None) -> Principal:
+        return self._parts.auth.authenticate(request.headers.get("Authorization"), now_s)
 
     def _find(self, request: web.Request, principal: Principal) -> Call:
         call = self._parts.calls.find(request.match_info["call_id"])
@@ -259,6 +262,16 @@ async def _nothing(_request: web.Request) -> web.Response:
     return web.Response(status=204)
 
 
+async def _no_websocket(_request: web.Request) -> web.Response:
+    message = f"Calls come over WebRTC, with an offer to POST {CALLS_PATH}; no WebSocket is served."
+    raise RequestError(404, "websocket_not_served", message)
+
+
+async def _no_sip(_request: web.Request) -> web.Response:
+    message = "Calls come over WebRTC; accept, reject and refer are for those that come over SIP."
+    raise RequestError(400, "not_a_sip_call", message)
+
+
 @web.middleware
 async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
@@ -268,7 +281,7 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     except web.HTTPException as error:
         if error.status < 400:
             raise
-        response = http_error_response(error)
+        response = http_error_response(error, request)
     except Exception:
         get_logger().exception("request_failed", method=request.method, route=_route(request))
         response = error_response(

@@ -2,7 +2,7 @@
 
 1. A secret is compared in constant time, against every key, and is never logged: a principal's name is.
 2. A client secret (`ek_…`) is sealed (AES-256-GCM), not only signed: it carries the session's instructions.
-3. A client secret is checked when a call starts, serves several calls until it expires, and cannot make another.
+3. A client secret starts calls until it expires, serves those that it started beyond that, and cannot make another.
 4. A call belongs to the principal that made it: its key, or the very client secret.
 """
 
@@ -142,8 +142,10 @@ class Authenticator:
         self._seal = AESGCM(hmac.digest(seal_secret, _SEAL_PURPOSE, hashlib.sha256))
         self.is_open = is_open
 
-    def authenticate(self, authorization: str | None, now_s: float) -> Principal:
-        """Takes the `Authorization` header and Unix time. Raises AuthError with 401."""
+    def authenticate(self, authorization: str | None, now_s: float | None) -> Principal:
+        """Takes the `Authorization` header and Unix time, or None where an expired client secret is as good as any: for
+        a call that it may have started. Raises AuthError with 401.
+        """
         scheme, _, bearer = (authorization or "").partition(" ")
         bearer = bearer.strip()
         if scheme.lower() == "bearer" and bearer.startswith(CLIENT_SECRET_PREFIX):
@@ -217,7 +219,7 @@ class Authenticator:
                 found = key
         return found
 
-    def _open_client_secret(self, bearer: str, now_s: float) -> Principal | None:
+    def _open_client_secret(self, bearer: str, now_s: float | None) -> Principal | None:
         text = bearer.removeprefix(CLIENT_SECRET_PREFIX)
         if len(bearer) > CLIENT_SECRET_MAX_CHARS:
             return None
@@ -227,7 +229,8 @@ class Authenticator:
         except (binascii.Error, InvalidTag, ValueError):
             return None
         sealed = json.loads(zlib.decompress(packed))
-        if now_s >= sealed["e"] or not self._knows(sealed["n"]):
+        is_expired = now_s is not None and now_s >= sealed["e"]
+        if is_expired or not self._knows(sealed["n"]):
             return None
         updatable = None if sealed["u"] is None else tuple(sealed["u"])
         return Principal(sealed["n"], sealed["i"], sealed["s"], sealed["d"], updatable)

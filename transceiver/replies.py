@@ -37,9 +37,13 @@ def error_of_status(status: int, message: str) -> RequestError:
     return RequestError(status, _CODES.get(status, "invalid_request"), message)
 
 
-def http_error_response(error: web.HTTPException) -> web.Response:
+def http_error_response(
+    error: web.HTTPException, request: web.Request | None = None
+) -> web.Response:
     """An error that the HTTP library raised."""
     message = error.reason or "The request is not valid."
+    if request is not None and error.status in (404, 405):
+        message = f"{message}: {request.method[:20]} {request.path[:200]}"
     response = error_response(error_of_status(error.status, message))
     if "Allow" in error.headers:
         response.headers["Allow"] = error.headers["Allow"]

@@ -347,6 +347,22 @@ async def test_a_client_secret_carries_the_session_and_its_limits(
             assert await close_reason(guarded, call, KEY) == "max_duration"
 
 
+async def test_a_client_secret_ends_its_call_after_its_own_end(guarded: str) -> None:
+    async with aiohttp.ClientSession(guarded) as http:
+        _, made = await client_secret(http, expires_after={"seconds": 10})
+        async with stock_call(guarded, bearer=made["value"]) as call:
+            await call.wait(audio=False)
+            await asyncio.sleep(max(0.0, made["expires_at"] - time.time()))
+            status, body, _ = await post_offer(http, CHROMIUM, bearer=made["value"])
+            assert (status, json.loads(body)["error"]["code"]) == (401, "invalid_api_key")
+            mine = {"Authorization": f"Bearer {made['value']}"}
+            async with http.get(f"{call.location}/stats", headers=mine) as response:
+                assert response.status == 200
+            async with http.delete(call.location, headers=mine) as response:
+                assert response.status == 200
+            assert await close_reason(guarded, call, KEY) == "client_close"
+
+
 async def test_a_key_has_its_limits(guarded: str) -> None:
     async with aiohttp.ClientSession(guarded) as http:
         locations = []

@@ -141,6 +141,7 @@ def test_client_secret_carries_session_and_limits_until_it_expires(guarded: Auth
         assert caller.updatable == ("audio.output.voice",)
     with pytest.raises(AuthError):
         guarded.authenticate(bearer(made["value"]), NOW_S + 30)
+    assert guarded.authenticate(bearer(made["value"]), None) == caller  # a call outlives it
 
 
 def test_client_secret_does_not_show_what_it_carries(guarded: Authenticator) -> None:
