@@ -60,7 +60,7 @@ class Parrot:
             "input_audio_buffer.append": self._append,
             "input_audio_buffer.commit": self._commit_on_request,
             "input_audio_buffer.clear": self._clear,
-            "response.create": lambda _: self._respond(),
+            "response.create": self._respond_on_request,
             "response.cancel": self._cancel,
             "conversation.item.create": self._create_item,
             "conversation.item.retrieve": self._retrieve_item,
@@ -145,7 +145,7 @@ class Parrot:
         start = max(0, (self._turn_start_bytes or 0) - self._dropped_bytes)
         events += self._commit(bytes(self._heard[start:]))
         if turn_detection.get("create_response") is not False:
-            events += self._respond()
+            events += self._respond({})
         return events
 
     def _commit(self, pcm: bytes) -> list[Event]:
@@ -170,8 +170,10 @@ class Parrot:
         return [committed, *deleted, added, done]
 
     def _add_item(self, item: Event, previous: str | None) -> tuple[list[Event], Event, Event]:
-        """What tells the client: of the items that made room, that it was added, that it is done."""
-        self._items.put(item["id"], item)
+        """What tells the client: of the items that made room, that it was added, that it is done. It comes behind
+        `previous`, which is an item; None: in front of all.
+        """
+        self._items.put_behind(previous, item["id"], item)
         deleted = []
         while self._items.size_bytes > ITEMS_MAX_BYTES:
             deleted.append(self._items.remove_oldest())
@@ -181,21 +183,24 @@ class Parrot:
             _event("conversation.item.done", item=item, previous_item_id=previous),
         )
 
-    def _respond(self) -> list[Event]:
+    def _respond(self, asked: Event) -> list[Event]:
+        """Says the last turn back, in sound or in words; `asked` is the `response` of a `response.create`."""
         response_id, item_id = _id("resp"), _id("item")
-        where = {
-            "response_id": response_id,
-            "item_id": item_id,
-            "output_index": 0,
-            "content_index": 0,
-        }
+        in_response = {"response_id": response_id, "output_index": 0}
+        where = {**in_response, "item_id": item_id, "content_index": 0}
         response: Event = {
             "id": response_id,
             "object": "realtime.response",
             "status": "in_progress",
             "output": [],
+            "metadata": asked.get("metadata"),
         }
-        transcript = f"(echo of {len(self._last_turn) / 2 / self._rate_hz:.1f} s)"
+        words = f"(echo of {len(self._last_turn) / 2 / self._rate_hz:.1f} s)"
+        modalities = asked.get("output_modalities") or self.session.get("output_modalities")
+        if modalities == ["text"]:
+            part, content = {"type": "output_text", "text": words}, self._write(where, words)
+        else:
+            part, content = {"type": "output_audio", "transcript": words}, self._speak(where, words)
         open_item: Event = {
             "id": item_id,
             "object": "realtime.item",
@@ -204,11 +209,27 @@ class Parrot:
             "role": "assistant",
             "content": [],
         }
-        part = {"type": "output_audio", "transcript": transcript}
         item = {**open_item, "status": "completed", "content": [part]}
-        previous = self._items.last()
-        deleted, added, done = self._add_item(item, previous)
-        in_response = {"response_id": response_id, "output_index": 0}
+        told: tuple[list[Event], ...] = ([], [], [])
+        if asked.get("conversation") != "none":
+            deleted, added, done = self._add_item(item, self._items.last())
+            told = (deleted, [{**added, "item": open_item}], [done])
+        return [
+            *told[0],
+            _event("response.created", response=response),
+            _event("response.output_item.added", **in_response, item=open_item),
+            *told[1],
+            *content,
+            *told[2],
+            _event("response.output_item.done", **in_response, item=item),
+            _event(
+                "response.done",
+                response={**response, "status": "completed", "output": [item], "usage": None},
+            ),
+        ]
+
+    def _speak(self, where: Event, transcript: str) -> list[Event]:
+        """The content of a spoken answer."""
         delta_bytes = self._rate_hz * DELTA_MS // 1000 * 2
         deltas = [
             _event(
@@ -218,29 +239,25 @@ class Parrot:
             )
             for at in range(0, len(self._last_turn), delta_bytes)
         ]
+        part = {"type": "audio", "transcript": transcript}
         return [
-            *deleted,
-            _event("response.created", response=response),
-            _event("response.output_item.added", **in_response, item=open_item),
-            {**added, "item": open_item},
-            _event(
-                "response.content_part.added", **where, part={"type": "audio", "transcript": ""}
-            ),
+            _event("response.content_part.added", **where, part={**part, "transcript": ""}),
             _event("response.output_audio_transcript.delta", **where, delta=transcript),
             *deltas,
             _event("response.output_audio.done", **where),
             _event("response.output_audio_transcript.done", **where, transcript=transcript),
-            _event(
-                "response.content_part.done",
-                **where,
-                part={"type": "audio", "transcript": transcript},
-            ),
-            done,
-            _event("response.output_item.done", **in_response, item=item),
-            _event(
-                "response.done",
-                response={**response, "status": "completed", "output": [item], "usage": None},
-            ),
+            _event("response.content_part.done", **where, part=part),
+        ]
+
+    @staticmethod
+    def _write(where: Event, text: str) -> list[Event]:
+        """The content of a written answer."""
+        part = {"type": "text", "text": text}
+        return [
+            _event("response.content_part.added", **where, part={**part, "text": ""}),
+            _event("response.output_text.delta", **where, delta=text),
+            _event("response.output_text.done", **where, text=text),
+            _event("response.content_part.done", **where, part=part),
         ]
 
     def _update_session(self, event: Event) -> list[Event]:
@@ -273,6 +290,12 @@ class Parrot:
             ]
         return self._commit(bytes(self._heard))
 
+    def _respond_on_request(self, event: Event) -> list[Event]:
+        asked = event.get("response")
+        if not isinstance(asked, dict | None):
+            raise ValueError("`response` is no object")
+        return self._respond(asked or {})
+
     def _clear(self, _event_: Event) -> list[Event]:
         self._dropped_bytes += len(self._heard)
         self._heard.clear()
@@ -292,6 +315,12 @@ class Parrot:
         if size_of(item) > ITEM_MAX_BYTES:
             raise ValueError("the item is too large")
         previous = event.get("previous_item_id") or self._items.last()
+        if previous == "root":
+            previous = None
+        elif previous is not None and previous not in self._items:
+            return [self._error(event, "item_not_found", "There is no such previous item.")]
+        if item["id"] in self._items:
+            return [self._error(event, "item_exists", "There is an item of that id.")]
         deleted, added, done = self._add_item(item, previous)
         return [*deleted, added, done]
 

@@ -249,3 +249,64 @@ def test_a_number_beyond_all_bounds_is_an_error_and_changes_nothing(setting: str
     [error] = parrot.handle({"type": "session.update", "event_id": "c1", "session": update})
     assert (error["type"], error["error"]["code"]) == ("error", "invalid_value")
     assert parrot.session is before
+
+
+@pytest.mark.parametrize("per_response", [False, True])
+def test_a_written_answer_where_text_is_asked_for(per_response: bool) -> None:
+    parrot = Parrot()
+    create: dict[str, Any] = {"type": "response.create"}
+    asked = {"output_modalities": ["text"]}
+    if per_response:
+        create["response"] = asked
+    else:
+        parrot.handle({"type": "session.update", "session": asked})
+    hear(parrot, tone(200))
+    parrot.handle({"type": "input_audio_buffer.commit"})
+    events = parrot.handle(create)
+    assert types(events)[3:7] == [
+        "response.content_part.added",
+        "response.output_text.delta",
+        "response.output_text.done",
+        "response.content_part.done",
+    ]
+    assert not any("audio" in kind for kind in types(events))
+    [item] = events[-1]["response"]["output"]
+    assert item["content"] == [{"type": "output_text", "text": "(echo of 0.2 s)"}]
+
+
+def test_an_answer_out_of_band_is_no_item_and_bears_its_metadata() -> None:
+    parrot = Parrot()
+    response = {"conversation": "none", "metadata": {"topic": "x"}}
+    events = parrot.handle({"type": "response.create", "response": response})
+    assert not any(kind.startswith("conversation.") for kind in types(events))
+    assert [e["response"]["metadata"] for e in events if "response" in e] == [{"topic": "x"}] * 2
+    [item] = events[-1]["response"]["output"]
+    retrieve = {"type": "conversation.item.retrieve", "item_id": item["id"]}
+    assert types(parrot.handle(retrieve)) == ["error"]
+
+
+@pytest.mark.parametrize("modalities", [5, "text", [], {"text": 1}, ["text", "audio"]])
+def test_odd_modalities_are_spoken(modalities: Any) -> None:
+    parrot = Parrot()
+    parrot.handle({"type": "session.update", "session": {"output_modalities": modalities}})
+    assert len(spoken(hear(parrot, tone(400), silence(700)))) > 0
+
+
+def test_items_are_put_where_they_belong() -> None:
+    parrot = Parrot()
+
+    def create(name: str, previous: str | None) -> list[dict[str, Any]]:
+        item = {"id": name, "type": "message", "role": "user", "content": []}
+        event = {"type": "conversation.item.create", "event_id": "c1", "item": item}
+        return parrot.handle({**event, "previous_item_id": previous})
+
+    places = [
+        create(name, previous)[0]["previous_item_id"]
+        for name, previous in (("b", None), ("d", None), ("a", "root"), ("c", "b"))
+    ]
+    assert places == [None, "b", None, "b"]
+    assert list(parrot._items) == ["a", "b", "c", "d"]
+    for name, previous in (("e", "nobody"), ("a", None)):
+        [error] = create(name, previous)
+        assert (error["type"], error["error"]["event_id"]) == ("error", "c1")
+    assert list(parrot._items) == ["a", "b", "c", "d"]
