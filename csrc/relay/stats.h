@@ -21,6 +21,8 @@ enum vr_side {
 #define VR_DROP_REASONS(X)                                                                         \
     X(EMPTY, "empty", "a datagram of no bytes")                                                    \
     X(TRUNCATED, "truncated", "longer than the receive buffer; cut packets are never forwarded")   \
+    X(SOURCE_UNANSWERABLE, "source_unanswerable",                                                  \
+      "from port 0 or a link-local IPv6 address, which no answer can reach")                       \
     X(PROTOCOL, "protocol", "the first byte is not STUN, DTLS, RTP or RTCP (RFC 7983)")            \
     X(STUN_MALFORMED, "stun_malformed", "not a well-formed STUN message (RFC 8489)")               \
     X(STUN_FINGERPRINT, "stun_fingerprint", "FINGERPRINT present and wrong")                       \

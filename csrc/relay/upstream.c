@@ -175,6 +175,8 @@ int vr_upstream(struct vr_forwarder *forwarder, const struct vr_arrival *arrival
     struct vr_stun message;
     enum vr_drop reason;
     out->hops = 0;
+    if (!vr_addr_can_be_sent_to(&arrival->at.key.client))
+        return VR_DROP_SOURCE_UNANSWERABLE;
     switch (vr_demux(arrival->payload[0])) {
     case VR_PROTOCOL_STUN:
         reason = vr_stun_drop(arrival->payload, arrival->payload_bytes, &message);

@@ -37,6 +37,12 @@ static inline void vr_ip_from_v4(uint8_t ip[16], const uint8_t v4[4]) {
     memcpy(ip + 12, v4, 4);
 }
 
+/* Whether a datagram can be sent there: port 0 is nobody's (RFC 768), and a link-local IPv6 address is one
+ * only together with a zone (RFC 4007 6), for which there is no room here. */
+static inline bool vr_addr_can_be_sent_to(const struct vr_addr *addr) {
+    return addr->port_be != 0 && !(addr->ip[0] == 0xfe && (addr->ip[1] & 0xc0) == 0x80);
+}
+
 static inline bool vr_addr_equal(const struct vr_addr *a, const struct vr_addr *b) {
     return memcmp(a, b, sizeof *a) == 0;
 }

@@ -110,6 +110,27 @@ TEST(an_empty_datagram_is_dropped) {
     bench_close(&b);
 }
 
+TEST(a_client_that_no_answer_reaches_makes_no_flow) {
+    bench_open(&b);
+    struct vr_addr port_0 = client(1);
+    port_0.port_be = 0;
+    struct vr_addr near = {.ip = {0xfe, 0x80, [15] = 1}, .port_be = 7}, edge = near, beyond = near;
+    edge.ip[1] = 0xbf; /* fe80::/10 */
+    beyond.ip[1] = 0xc0;
+    const struct vr_addr unreachable[] = {port_0, near, edge};
+    struct message check = check_of(ufrag_of(&b, 1, 7, 0), 1);
+    for (size_t i = 0; i < sizeof unreachable / sizeof *unreachable; i++) {
+        CHECK_EQ(send_public(&b, unreachable[i], check), VR_VERDICT_DROP);
+        CHANGED(&b, RX(PUBLIC, check.size), DROP(SOURCE_UNANSWERABLE));
+        CHECK_EQ(send_public(&b, unreachable[i], rtp()), VR_VERDICT_DROP);
+        CHANGED(&b, RX(PUBLIC, 172), DROP(SOURCE_UNANSWERABLE));
+    }
+    CHECK_EQ(send_backbone(&b, far_relay(1), port_0, check), VR_VERDICT_DROP);
+    CHANGED(&b, RX(BACKBONE, check.size + VR_SPP_BYTES), DROP(SOURCE_UNANSWERABLE));
+    CHECK_EQ(send_public(&b, beyond, check), VR_VERDICT_SEND);
+    bench_close(&b);
+}
+
 /* --- what is wrong with a check --- */
 
 static void check_refused(struct message m, enum vr_drop reason) {
