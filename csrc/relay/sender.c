@@ -122,10 +122,15 @@ static void add_source(struct msghdr *header, int family, const uint8_t source_i
     }
 }
 
-/* As the kernel takes it: an int, for IPv6 the traffic class. */
-static void add_tos(struct msghdr *header, int family, uint8_t tos) {
+static bool goes_by_ipv4(const union vr_sockaddr *name) {
+    return name->any.sa_family == AF_INET || IN6_IS_ADDR_V4MAPPED(&name->v6.sin6_addr);
+}
+
+/* As the kernel takes it: an int, for IPv6 the traffic class. An IPv6 socket sends by IPv4, too, and then
+ * hears of the one for IPv4 only. */
+static void add_tos(struct msghdr *header, const union vr_sockaddr *name, uint8_t tos) {
     int value = tos;
-    if (family == AF_INET)
+    if (goes_by_ipv4(name))
         add_control(header, IPPROTO_IP, IP_TOS, &value, sizeof value);
     else
         add_control(header, IPPROTO_IPV6, IPV6_TCLASS, &value, sizeof value);
@@ -151,7 +156,7 @@ static unsigned make_messages(struct vr_sender *sender, unsigned place, unsigned
         if (first->has_source)
             add_source(header, sender->family, first->source_ip);
         if (first->tos)
-            add_tos(header, sender->family, first->tos);
+            add_tos(header, &first->name, first->tos);
         if (items > 1) {
             uint16_t segment_bytes = (uint16_t)item_bytes(first);
             add_control(header, IPPROTO_UDP, UDP_SEGMENT, &segment_bytes, sizeof segment_bytes);

@@ -97,6 +97,9 @@ static int set_options(const struct vr_socket *socket) {
     if (set_option(socket->fd, level, v4 ? IP_RECVERR : IPV6_RECVERR, 0) < 0 ||
         set_option(socket->fd, level, v4 ? IP_RECVTOS : IPV6_RECVTCLASS, 1) < 0)
         return -1;
+    /* A wildcard inside serves both families: what comes by IPv4 has a TOS there, too. */
+    if (!v4 && set_option(socket->fd, IPPROTO_IP, IP_RECVTOS, 1) < 0)
+        return -1;
     if (socket->side == VR_SIDE_PUBLIC)
         return set_option(socket->fd, level, v4 ? IP_PKTINFO : IPV6_RECVPKTINFO, socket->wildcard);
     /* IPv4 goes without DF, so routers fragment. No router does that for IPv6 (RFC 8200 4.5): there the

@@ -50,16 +50,18 @@ static inline struct vr_addr addr_from(const struct sockaddr_storage *name) {
     return addr;
 }
 
-/* A socket bound to `ip` and a free port; -1 when the host lacks the family. */
+/* A socket bound to `ip` and a free port; `*` is every address of both families. -1 when the host lacks
+ * the family. */
 static inline int open_udp(const char *ip) {
-    struct vr_addr addr = addr_of(ip, 0);
+    bool both = strcmp(ip, "*") == 0;
+    struct vr_addr addr = addr_of(both ? "::" : ip, 0);
     struct sockaddr_storage name;
     socklen_t name_bytes = name_of(&addr, &name);
-    int on = 1, fd = socket(name.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    int v6only = !both, fd = socket(name.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -1;
     if (name.ss_family == AF_INET6)
-        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6only, sizeof v6only);
     if (bind(fd, (struct sockaddr *)&name, name_bytes) < 0) {
         close(fd);
         return -1;

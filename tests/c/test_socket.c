@@ -386,12 +386,14 @@ TEST(what_is_no_udp_socket_is_refused) {
 
 /* What a plain socket sends with `tos` reaches in.tos, and what is queued with it reaches a plain
  * socket, also after a wait in the backlog. */
-static void check_tos(const char *ip, int level, int option, int receive_option, int tos,
-                      enum vr_side side) {
+static void check_tos(const char *ip, const char *peer_ip, int tos, enum vr_side side) {
     struct fixture f;
-    int on = 1;
-    if (!fixture_open(&f, ip, ip, side))
+    bool v4 = strcmp(peer_ip, "127.0.0.1") == 0;
+    int level = v4 ? IPPROTO_IP : IPPROTO_IPV6, option = v4 ? IP_TOS : IPV6_TCLASS;
+    int receive_option = v4 ? IP_RECVTOS : IPV6_RECVTCLASS, on = 1;
+    if (!fixture_open(&f, ip, peer_ip, side))
         return;
+    memcpy(f.addr.ip, f.peer_addr.ip, sizeof f.addr.ip); /* of a wildcard, too */
     setsockopt(f.peer, level, option, &tos, sizeof tos);
     setsockopt(f.peer, level, receive_option, &on, sizeof on);
     struct vr_ingress in;
@@ -427,8 +429,20 @@ static void check_tos(const char *ip, int level, int option, int receive_option,
 }
 
 TEST(dscp_and_ecn_pass) {
-    check_tos("127.0.0.1", IPPROTO_IP, IP_TOS, IP_RECVTOS, 0xb8 | 1, VR_SIDE_PUBLIC);
-    check_tos("127.0.0.1", IPPROTO_IP, IP_TOS, IP_RECVTOS, 0x28, VR_SIDE_INTERNAL);
-    check_tos("::1", IPPROTO_IPV6, IPV6_TCLASS, IPV6_RECVTCLASS, 0xb8 | 2, VR_SIDE_PUBLIC);
-    check_tos("::1", IPPROTO_IPV6, IPV6_TCLASS, IPV6_RECVTCLASS, 0x28, VR_SIDE_INTERNAL);
+    static const struct {
+        const char *ip, *peer_ip;
+        enum vr_side side;
+    } CASES[] = {
+        {"127.0.0.1", "127.0.0.1", VR_SIDE_PUBLIC},
+        {"127.0.0.1", "127.0.0.1", VR_SIDE_INTERNAL},
+        {"::1", "::1", VR_SIDE_PUBLIC},
+        {"::1", "::1", VR_SIDE_INTERNAL},
+        {"*", "127.0.0.1", VR_SIDE_INTERNAL},
+        {"*", "::1", VR_SIDE_INTERNAL},
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        CASE(CASES[i].ip);
+        check_tos(CASES[i].ip, CASES[i].peer_ip, 0xb8 | 1, CASES[i].side);
+        check_tos(CASES[i].ip, CASES[i].peer_ip, 0x28 | 2, CASES[i].side);
+    }
 }
