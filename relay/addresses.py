@@ -3,8 +3,8 @@
 1. Every function takes the option's name and raises ConfigError with it and the offending value.
 2. Hosts are literals, names that resolve now, or `*` for every address of both families.
 3. IPv4-mapped IPv6 addresses become IPv4 at once: nothing behind this file sees one.
-4. An address is one host's, and the same wherever it stands: no multicast, no broadcast, no `%zone`, since what it
-   is written into (SPP, tokens, flow keys) has no room for a zone.
+4. An address is one host's, and the same wherever it stands: no multicast, no broadcast, no `%zone` and nothing
+   that needs one, since what it is written into (SPP, tokens, flow keys) has no room for it.
 """
 
 import ipaddress
@@ -13,6 +13,7 @@ import socket
 from dataclasses import dataclass
 
 from relay.errors import ConfigError
+from relay.wire.address import host_ip, read_network
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -21,9 +22,6 @@ WILDCARDS: tuple[IPAddress, ...] = (
     ipaddress.IPv4Address("0.0.0.0"),
     ipaddress.IPv6Address("::"),
 )
-
-
-_BROADCAST = ipaddress.IPv4Address("255.255.255.255")
 
 
 @dataclass(frozen=True)
@@ -114,14 +112,9 @@ def parse_allowed_network(option: str, text: str) -> AllowedNetwork:
 def parse_network(option: str, network: str, text: str | None = None) -> IPNetwork:
     """A CIDR without host bits; `text` is the value to name in an error."""
     try:
-        parsed = ipaddress.ip_network(network)
+        return read_network(network)
     except ValueError as error:
         raise ConfigError(option, text or network, str(error)) from None
-    if "%" in network:
-        raise ConfigError(option, text or network, "an address with a zone cannot be used")
-    if isinstance(parsed, ipaddress.IPv6Network) and parsed.network_address.ipv4_mapped:
-        raise ConfigError(option, text or network, "write an IPv4-mapped network as IPv4")
-    return parsed
 
 
 def _split(option: str, text: str) -> tuple[str, int]:
@@ -159,9 +152,11 @@ def _port(option: str, text: str, port: str) -> int:
 def _resolve(option: str, text: str, host: str) -> tuple[IPAddress, ...]:
     """The distinct addresses of `host`, in the resolver's order."""
     try:
-        return (_one_host(option, text, ipaddress.ip_address(host)),)
+        literal = ipaddress.ip_address(host)
     except ValueError:
         pass
+    else:
+        return (_one_host(option, text, literal),)
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM)
     except OSError as error:
@@ -170,24 +165,12 @@ def _resolve(option: str, text: str, host: str) -> tuple[IPAddress, ...]:
     except UnicodeError:  # a label that is empty, too long, or no name at all
         raise ConfigError(option, text, f"{host!r} is no host name") from None
     ips = [ipaddress.ip_address(entry[4][0]) for entry in found]
-    usable = [ip for ip in ips if not _has_zone(ip)] or ips
+    usable = [ip for ip in ips if not ip.is_link_local or ip.version == 4] or ips
     return tuple(dict.fromkeys(_one_host(option, text, ip) for ip in usable))
 
 
 def _one_host(option: str, text: str, ip: IPAddress) -> IPAddress:
-    if _has_zone(ip):
-        raise ConfigError(option, text, "an address with a zone cannot be used")
-    ip = _normal(ip)
-    if ip.is_multicast or ip == _BROADCAST:
-        raise ConfigError(option, text, "a multicast or broadcast address is no host's")
-    return ip
-
-
-def _has_zone(ip: IPAddress) -> bool:
-    return isinstance(ip, ipaddress.IPv6Address) and ip.scope_id is not None
-
-
-def _normal(ip: IPAddress) -> IPAddress:
-    if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped:
-        return ip.ipv4_mapped
-    return ip
+    try:
+        return host_ip(ip)
+    except ValueError as error:
+        raise ConfigError(option, text, str(error)) from None

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from relay.wire.address import Endpoint
+from relay.wire.address import Endpoint, read_network
 from relay.wire.keyring import Keyring, KeyringError, generate_line
 from relay.wire.redis_url import check_redis_url
 
@@ -89,9 +89,7 @@ def read_networks(option: str, texts: Iterable[str]) -> tuple[IpNetwork, ...]:
     networks = []
     for text in texts:
         try:
-            if "%" in text:
-                raise ValueError("an address with a zone cannot be used")
-            networks.append(ipaddress.ip_network(text))
+            networks.append(read_network(text))
         except ValueError as error:
             raise ConfigError(f"{option}: {text!r} is no CIDR: {error}") from None
     return tuple(networks)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-from relay.wire.address import Endpoint
+from relay.wire.address import Endpoint, host_ip
 from relay.wire.fleet import NAME
 from relay.wire.url import names_a_server
 
@@ -55,11 +55,8 @@ class Cluster:
 
 
 def read_host(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """An IP address that one host can have; tokens, candidates and SPP have no room for a `%zone`. Raises ValueError."""
-    address = ipaddress.ip_address(text)
-    if "%" in text or address.is_multicast or text == "255.255.255.255":
-        raise ValueError(text)
-    return address
+    """An IP address that one host can have, a mapped one undone. Raises ValueError."""
+    return host_ip(ipaddress.ip_address(text))
 
 
 def read_endpoint(option: str, text: str) -> Endpoint:

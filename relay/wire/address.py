@@ -2,12 +2,39 @@
 
 1. Every address on the wire is IPv6 or IPv4-mapped (RFC 4291 2.5.5.2).
 2. Here, on the Python side, a mapped address is always the IPv4 address that it means.
+3. What a token, a candidate or SPP carries is one host's address, and the same wherever it stands.
 """
 
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import NamedTuple, Self
 
 _MAPPED = bytes(10) + b"\xff\xff"
+_BROADCAST = IPv4Address("255.255.255.255")
+
+
+def host_ip(ip: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+    """The address of one host (rule 3), a mapped one undone. Raises ValueError with the reason when it is none."""
+    if isinstance(ip, IPv6Address):
+        if ip.scope_id is not None:
+            raise ValueError("an address with a zone cannot be used")
+        if ip.is_link_local:
+            raise ValueError(
+                "a link-local address needs a zone, and one with a zone cannot be used"
+            )
+        ip = ip.ipv4_mapped or ip
+    if ip.is_multicast or ip == _BROADCAST:
+        raise ValueError("a multicast or broadcast address is no host's")
+    return ip
+
+
+def read_network(text: str) -> IPv4Network | IPv6Network:
+    """A CIDR without host bits. Raises ValueError with the reason; a mapped one would hold no address (rule 2)."""
+    network = ip_network(text)
+    if "%" in text:
+        raise ValueError("an address with a zone cannot be used")
+    if isinstance(network, IPv6Network) and network.network_address.ipv4_mapped:
+        raise ValueError("write an IPv4-mapped network as IPv4")
+    return network
 
 
 def pack_ip(ip: IPv4Address | IPv6Address) -> bytes:

@@ -53,6 +53,8 @@ def test_endpoint(text: str, expected: HostPort | None) -> None:
         "\udcff:1",
         f"127.0.0.1:{'9' * 5000}",
         "[fe80::1%lo]:1",
+        "[fe80::1]:1",
+        "[::ffff:224.0.0.1]:1",
         "224.0.0.1:1",
         "255.255.255.255:1",
         "[ff02::1]:1",
