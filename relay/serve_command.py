@@ -76,10 +76,10 @@ def _read_toml(context: click.Context, _parameter: click.Parameter, path: str | 
 )
 @option(
     "--allow-transceiver",
-    "Networks and ports where transceivers are; nothing else is ever reached. May be repeated.",
+    "Networks and ports where transceivers are; nothing else is ever reached. May be repeated. "
+    "Required unless all clients are handed on (--cluster-route, and no --backbone).",
     metavar="CIDR[:PORT-PORT]",
     multiple=True,
-    required=True,
 )
 @option(
     "--ipv6-prefix",
@@ -286,6 +286,8 @@ def _serve_config(
     url = config.parse_redis("--redis", redis)
     public = tuple(addresses.parse_listen("--listen", text) for text in listen)
     across = backbones.parse_backbone(backbone, backbone_allow)
+    if not allow_transceiver and (across is not None or not cluster_route):
+        raise click.MissingParameter(param_hint="'--allow-transceiver'", param_type="option")
     config.check_apart(public, inside, count, across)
     return config.ServeConfig(
         listen=public,

@@ -60,9 +60,8 @@ class SourcedCommand(click.Command):
             suffix = _suffix(ctx, error.param) if error.param is not None else ""
             if not suffix:
                 raise
-            raise click.BadParameter(
-                error.message + suffix, ctx, error.param, error.param_hint
-            ) from None
+            kind = type(error) if isinstance(error, click.MissingParameter) else click.BadParameter
+            raise kind(error.message + suffix, ctx, error.param, error.param_hint) from None
         except Exception as error:
             _annotate(ctx, error)
             raise

@@ -88,7 +88,7 @@ def route_to(relay: Relay) -> str:
 @pytest.fixture
 def tiers(processes: Processes, tmp_path: Path) -> Tiers:
     inner = start_inner(processes, tmp_path, *SMALL_BUFFER)
-    return Tiers(start_entry(processes, tmp_path, route_to(inner)), inner)
+    return Tiers(start_entry(processes, tmp_path, route_to(inner), allow=()), inner)
 
 
 def test_a_check_its_success_and_media_pass_two_tiers(
@@ -127,6 +127,15 @@ def test_a_cluster_without_a_route_is_dropped(
     entry = start_entry(processes, tmp_path, "8=127.0.0.1:9")
     with entry.changed({"rx public": 1, "drop cluster_unknown": 1}):
         client.check(transceiver.ufrag(entry.keyring), entry.public[0])
+    assert transceiver.hears_nothing()
+
+
+def test_an_entry_alone_reaches_no_transceiver_itself(
+    tiers: Tiers, client: Client, transceiver: Transceiver
+) -> None:
+    entry = tiers.entry
+    with entry.changed({"rx public": 1, "drop transceiver_not_allowed": 1}):
+        client.check(transceiver.ufrag(entry.keyring, cluster=ENTRY_CLUSTER), entry.public[0])
     assert transceiver.hears_nothing()
 
 
