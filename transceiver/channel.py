@@ -2,8 +2,9 @@
 
 1. The channel is the first one that the client opens, or stream 0 when the client has agreed on it:
    with its offer, by its first message there, or by half a second of silence.
-2. An event over the client's limit (RFC 8841 6.1) is replaced by an error that says so, and left out where that
-   is over it, too: the call goes on without events.
+2. An event over the client's limit (RFC 8841 6.1), or over EVENT_MAX_BYTES, goes without the sound of its item: stock
+   clients retrieve each turn of the user for its words. Else it is replaced by an error that says so, and left out where
+   that is over the limit, too: the call goes on without events.
 3. A client that does not read fills its backlog; `send` says so, and its call is to end.
 """
 
@@ -13,13 +14,15 @@ import json
 from collections.abc import Callable
 
 from .backends.base import Event
-from .backends.made import error_event
+from .backends.made import error_event, without_sound
 from .dtls import Dtls, Sctp
 from .offer import Section
 
 NEGOTIATED_CHANNEL_S = 0.5
 MESSAGE_MAX_BYTES = 262_144
 """Of one event to a client that names no limit of its own (0 in RFC 8841 6.1)."""
+EVENT_MAX_BYTES = 1_048_576
+"""Of one event to any client: some name a gigabyte, and one event must not be their whole backlog."""
 
 
 class EventChannel:
@@ -36,7 +39,8 @@ class EventChannel:
     ) -> None:
         """`on_end(reason)` is called once, when the client ends it (see Sctp)."""
         self._section = section
-        self._max_message_bytes = section.max_message_bytes or MESSAGE_MAX_BYTES
+        limit_bytes = section.max_message_bytes or MESSAGE_MAX_BYTES
+        self._max_message_bytes = min(limit_bytes, EVENT_MAX_BYTES)
         self._established_s: float | None = None
         self._sctp = Sctp(dtls, on_channel=on_open, on_message=on_message, on_end=on_end)
 
@@ -55,6 +59,8 @@ class EventChannel:
         """Queues an event. False when the channel is not open, or its backlog full."""
         text = json.dumps(event, separators=(",", ":"))
         if len(text) > self._max_message_bytes:  # ASCII: characters are bytes
+            text = json.dumps(without_sound(event), separators=(",", ":"))
+        if len(text) > self._max_message_bytes:
             text = json.dumps(_too_large(event, len(text), self._max_message_bytes))
             if len(text) > self._max_message_bytes:
                 return self.is_open

@@ -48,3 +48,18 @@ def failed_response(response_id: str) -> Event:
         "usage": None,
     }
     return {"type": "response.done", "event_id": event_id(), "response": response}
+
+
+def without_sound(event: Event) -> Event:
+    """An event whose item does not carry the sound of its content."""
+    item = event.get("item")
+    content = item.get("content") if isinstance(item, dict) else None
+    if not isinstance(content, list):
+        return event
+    parts = [
+        {name: value for name, value in part.items() if name != "audio"}
+        if isinstance(part, dict)
+        else part
+        for part in content
+    ]
+    return {**event, "item": {**event["item"], "content": parts}}

@@ -544,6 +544,32 @@ async def test_a_channel_that_takes_next_to_nothing_costs_events_only(
     assert client.call.state is CallState.CONNECTED
 
 
+@pytest.mark.parametrize("limit", [0, 262_144, 1_073_741_823])
+async def test_a_retrieved_turn_comes_without_its_sound_where_that_is_too_much(
+    world: World, limit: int
+) -> None:
+    offer = changed(OFFER, "a=max-message-size:262144", f"a=max-message-size:{limit}")
+    client = Client(world, world.open(offer))
+    client.connect()
+    client.sctp.negotiate_channel()
+    client.sctp.begin(5_000, 65_536)
+    client.pump()
+    await client.settle()
+
+    def retrieved(sound: str) -> dict[str, Any]:
+        part = {"type": "input_audio", "audio": sound, "transcript": "hello"}
+        return {"type": "conversation.item.retrieved", "item": {"id": "u1", "content": [part]}}
+
+    for event in (retrieved("A" * 5_000_000), retrieved("AAAA"), {"type": "x" * 5_000_000}):
+        assert client.call.send_event(event)
+    await client.settle()
+    _, large, small, huge = client.events
+    assert large["item"]["content"] == [{"type": "input_audio", "transcript": "hello"}]
+    assert small == retrieved("AAAA")
+    assert huge["error"]["code"] == "event_too_large"
+    assert client.call.state is CallState.CONNECTED
+
+
 async def test_a_client_that_reads_no_events_ends_its_call(world: World) -> None:
     client = Client(world, world.open())
     client.connect()
