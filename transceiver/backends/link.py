@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import random
 import socket
 import ssl
@@ -37,7 +38,7 @@ SEND_BUFFER_BYTES: Final = 64 * 1024
 """Of the kernel: what lies there can no longer be dropped when the backend stalls."""
 HEARTBEAT_S: Final = 60.0
 STEADY_S: Final = 5.0
-"""A connection that lived this long ends a row of failures."""
+"""A connection that stood this long ends a row of failures; tries that take as long do not."""
 BACKOFF_FIRST_S: Final = 0.1
 BACKOFF_MAX_S: Final = 2.0
 FINAL_STATUSES: Final = frozenset({400, 401, 403, 404})
@@ -115,6 +116,7 @@ class Link:
         self._released = False
         self._wake = asyncio.Event()
         self._stalled = asyncio.Event()
+        self._stands_since_s = math.inf
         self._speechless_since_s: float | None = None
         self.audio_dropped_ms = 0.0
         """Sound dropped since the call began."""
@@ -165,10 +167,10 @@ class Link:
         loop = asyncio.get_running_loop()
         backoff_s, failing_since_s = BACKOFF_FIRST_S, loop.time()
         while True:
-            began_s = loop.time()
+            self._stands_since_s = math.inf
             reason, final = await self._one_connection()
             now_s = loop.time()
-            if self.connections and now_s - began_s >= STEADY_S:
+            if now_s - self._stands_since_s >= STEADY_S:
                 backoff_s, failing_since_s = BACKOFF_FIRST_S, now_s
             if final or now_s - failing_since_s >= self._config.give_up_s:
                 self._owner.on_gone(reason)
@@ -201,7 +203,7 @@ class Link:
         self._released = False
         self._first = deque(json.dumps(e) for e in self._owner.on_connected(self.connections > 0))
         self.connections += 1
-        self._speechless_since_s = asyncio.get_running_loop().time()
+        self._stands_since_s = self._speechless_since_s = asyncio.get_running_loop().time()
         tasks = [
             asyncio.create_task(part)
             for part in (self._write(websocket), self._read(websocket), self._stall())

@@ -217,6 +217,40 @@ def test_a_server_that_never_answers_the_upgrade_is_given_up() -> None:
     run(scenario())
 
 
+def test_a_server_that_hangs_after_a_first_connection_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A try that takes as long as a steady connection is none."""
+    monkeypatch.setattr("transceiver.backends.link.STEADY_S", 0.2)
+
+    async def scenario() -> None:
+        hangs = asyncio.Event()
+
+        async def serve(request: web.Request) -> web.StreamResponse:
+            if hangs.is_set():
+                await asyncio.sleep(60)
+            websocket = web.WebSocketResponse()
+            await websocket.prepare(request)
+            hangs.set()
+            await websocket.close()
+            return websocket
+
+        app = web.Application()
+        app.router.add_get("/", serve)
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        host, port = runner.addresses[0][:2]
+        owner = Owner()
+        url, times = URL(f"ws://{host}:{port}/"), {"connect_timeout_s": 0.3, "give_up_s": 1.0}
+        async with linked(url, owner, **times):
+            await until(lambda: owner.gone)
+            assert owner.connected == [False]
+        await runner.cleanup()
+
+    run(scenario())
+
+
 def test_a_stalled_backend_costs_bounded_memory_and_the_newest_audio_survives() -> None:
     async def scenario() -> None:
         resume = asyncio.Event()
