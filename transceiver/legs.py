@@ -4,7 +4,10 @@
    REORDER_S late; one that is later, or comes twice, is left out. No more than EARLY_FRAMES wait for
    others, whatever their timestamps say.
 2. Time is kept: the file begins when the call was connected, and what was lost or not said is a
-   pause, never longer than the time that really passed (a client's timestamps may jump anywhere).
+   pause, never beyond the moment at which the frame behind it came (a client's timestamps may jump anywhere).
+3. A client's clock is not ours, and it sleeps. Where even the most punctual frames of some seconds come
+   late, a pause takes its place in the file; where they come early, a frame is left out now and then. So both
+   sides of a call are a frame apart at most, however long it is.
 """
 
 from __future__ import annotations
@@ -23,8 +26,13 @@ from .ogg import CLOCK_HZ, PAUSE_SAMPLES, OggOpusWriter, pause_packet
 REORDER_S = 0.2
 EARLY_FRAMES = 128
 """More than REORDER_S of the shortest frames (2.5 ms) are: 80."""
-SLACK_S = 1.0
-"""By so much a client's clock may be ahead of ours."""
+SLACK_S = 0.02
+"""By so much a pause may end after the frame behind it came."""
+PUNCTUAL_S = 0.008
+"""What a side may be off before it is put right; a packet of a pause, which is never divided, adds 10 ms."""
+WATCH_S = 2.0
+WATCH_FRAMES = 20
+"""What both must be over before a side's punctuality is judged; a few frames alone may all be late."""
 
 
 class Leg:
@@ -43,8 +51,12 @@ class Leg:
         self._taken = 0
         self._offset: int | None = None
         self._newest = 0
+        self._newest_sequence = -1
         self._written = 0
-        self._written_s = begins_s
+        self._watched = 0
+        self._watched_from_s = begins_s
+        self._lateness: int | None = None
+        self._lateness_before: int | None = None
 
     def add(self, frames: Iterable[RawFrame]) -> None:
         """The next frames of this side."""
@@ -53,10 +65,7 @@ class Leg:
             frame = self._line.place(raw)
             if frame.duration == 0:
                 continue
-            if self._offset is None:
-                passed = round((frame.at_s - self._begins_s) * rate_hz)
-                self._offset = max(0, passed) - frame.timestamp
-            at = frame.timestamp + self._offset
+            at = self._place(frame)
             self._newest = max(self._newest, at)
             self._taken += 1
             heapq.heappush(self._early, (at, self._taken, frame))
@@ -65,6 +74,41 @@ class Leg:
                 or len(self._early) > EARLY_FRAMES
             ):
                 self._write_next()
+
+    def _place(self, frame: Frame) -> int:
+        """Where in the file a frame belongs; frames are placed in the order in which they came."""
+        came = round((frame.at_s - self._begins_s) * self._sink.rate_hz)
+        if self._offset is None:
+            self._offset = max(0, came) - frame.timestamp
+        at = frame.timestamp + self._offset
+        if frame.sequence > self._newest_sequence:
+            self._newest_sequence = frame.sequence
+            if at < self._newest - REORDER_S * self._sink.rate_hz:
+                # Its timestamps have jumped back: it goes on where it was.
+                self._offset += self._newest + frame.duration - at
+                self._watch_anew(frame.at_s)
+        self._offset += self._correction(came - (frame.timestamp + self._offset), frame)
+        return frame.timestamp + self._offset
+
+    def _correction(self, lateness: int, frame: Frame) -> int:
+        """By how much later the side belongs into the file from this frame on."""
+        if self._lateness is None or lateness < self._lateness:
+            self._lateness = lateness
+        self._watched += 1
+        if frame.at_s - self._watched_from_s < WATCH_S or self._watched < WATCH_FRAMES:
+            return 0
+        before, least = self._lateness_before, self._lateness
+        self._watch_anew(frame.at_s)
+        self._lateness_before = least
+        if before is None or abs(min(least, before)) < PUNCTUAL_S * self._sink.rate_hz:
+            return 0
+        change = max(min(least, before), -frame.duration)
+        self._lateness_before = least - change
+        return change
+
+    def _watch_anew(self, now_s: float) -> None:
+        self._watched, self._watched_from_s = 0, now_s
+        self._lateness = self._lateness_before = None
 
     def close(self) -> None:
         """Writes what waits and ends the file."""
@@ -77,7 +121,8 @@ class Leg:
     def _write_next(self) -> None:
         at, _, frame = heapq.heappop(self._early)
         pause = at - self._written
-        longest = round((frame.at_s - self._written_s + SLACK_S) * self._sink.rate_hz)
+        came = round((frame.at_s - self._begins_s + SLACK_S) * self._sink.rate_hz)
+        longest = max(0, came - self._written)
         if pause > longest:
             assert self._offset is not None
             self._offset -= pause - longest
@@ -89,7 +134,6 @@ class Leg:
         self._written += self._sink.pause(pause, frame.payload) if pause > 0 else 0
         self._sink.write(frame.payload, frame.duration)
         self._written += frame.duration
-        self._written_s = frame.at_s
 
 
 class _OpusSink:

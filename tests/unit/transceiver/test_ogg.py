@@ -177,7 +177,7 @@ def test_a_timestamp_that_stands_still_keeps_no_more_than_it_must(tmp_path: Path
         assert len(leg._early) <= EARLY_FRAMES
     leg.add([raw(300_000, 10_000, SILENT, 4_242 + 960)])
     leg.close()
-    assert (tmp_path / "call.opus").stat().st_size < 3_000
+    assert (tmp_path / "call.opus").stat().st_size < 30_000  # pauses of 200 s
     check_opusinfo(tmp_path / "call.opus")
 
 
