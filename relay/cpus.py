@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 PinMode = Literal["auto", "always", "never"]
-PIN_MODES: tuple[PinMode, ...] = ("auto", "always", "never")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 

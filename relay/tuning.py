@@ -20,7 +20,6 @@ from relay.errors import ConfigError
 from relay.sockets import SocketSet, Warn
 
 SteerMode = Literal["off", "cpu"]
-STEER_MODES: tuple[SteerMode, ...] = ("off", "cpu")
 
 SO_INCOMING_CPU = 49
 SO_PREFER_BUSY_POLL = 69

@@ -16,7 +16,6 @@ from types import MappingProxyType
 from relay.wire._codec import TokenCipher, TokenStatus
 from relay.wire.keyring import Keyring
 
-TOKEN_CHARS = 28
 PREFIX_INDEX_MAX = 15
 
 _RANDOM_BYTES = 8

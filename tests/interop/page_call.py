@@ -13,7 +13,6 @@ from typing import Any
 from tests.interop.demo import Demo
 
 MOMENTS = ("offer", "answer", "ice", "dtls", "channel", "first_audio_in", "first_audio_out")
-SERVER_MOMENTS = MOMENTS[1:]
 
 CONNECTED = "document.body.dataset.state === 'connected'"
 HEARD = "'first_audio_out' in voiceRelay.call.marks && 'first_audio_in' in voiceRelay.call.marks"

@@ -46,7 +46,6 @@ EVENT_ID_MAX_CHARS: Final = 512
 """As OpenAI's: it is kept until its event is answered."""
 ODD_SHAPE: Final = (AttributeError, KeyError, TypeError, ValueError)
 """What reading an event of an unexpected shape raises."""
-BACKEND_EVENT_MAX_BYTES: Final = 16 * 1024 * 1024
 OPEN_RESPONSES_MAX: Final = 64
 _SESSION: Final[Event] = {"type": "realtime", "object": "realtime.session"}
 """What every session is, should its backend not say so."""

@@ -147,7 +147,6 @@ class World:
             clock=lambda: self.now_s,
         )
         self.entry = Entry((Ingress("here", (Candidate(address.ip, 3_478),)),), "unknown")
-        self.client_received: list[bytes] = []
         self.span = Span()
 
     def open(
