@@ -18,8 +18,8 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from relay.log import Logger
 from relay.metrics import Health
+from relay.wire.log import Logger
 
 IDLE_LIMIT_S = 10.0
 CONNECTION_LIMIT = 32

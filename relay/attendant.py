@@ -16,9 +16,9 @@ from relay.config import LogConfig
 from relay.cpus import read_activity
 from relay.estate import Estate
 from relay.events import Events
-from relay.log import Logger
 from relay.status import StatusPage
 from relay.wire.fleet import draw_announcer
+from relay.wire.log import Logger
 
 BACKOFF_S = 2.0
 ASK_EVERY_S = 1.0

@@ -27,8 +27,8 @@ from relay.cache_policy import (
     parse_value,
     redis_key,
 )
-from relay.log import Logger
 from relay.redis_store import REASONS, StoreError
+from relay.wire.log import Logger
 
 TTL_S = 45
 WRITE_PAUSE_S = 0.05
@@ -45,7 +45,6 @@ LOG_PAUSE_S = 30.0
 CHECK_PAUSE_S = 2.0
 
 LOOKUP_RESULTS = ("hit", "miss", "garbage", "remembered", "shed", "error")
-OPERATIONS = ("lookup", "write")
 
 
 class Store(Protocol):

@@ -4,8 +4,6 @@
 2. What only one command needs is imported when that command runs.
 """
 
-import sys
-from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -14,39 +12,15 @@ from relay.capacity_command import capacity
 from relay.errors import RelayError
 from relay.options import log_options
 from relay.serve_command import serve
-from relay.wire.signals import forget_inherited
+from relay.wire.group import OneLineGroup
 from relay.wire.sources import Number
-from relay.wire.streams import fill_standard_streams, lost_output
 from relay.wire.url import names_a_server
 
 
-class OneLineGroup(click.Group):
-    """A group whose every error is one line on stderr; without a command it prints its help there."""
-
-    def main(self, args: Sequence[str] | None = None, *_: Any, **extra: Any) -> Any:
-        """Run and exit: 2 for wrong input, 1 when the relay cannot go on."""
-        fill_standard_streams()
-        forget_inherited()
-        try:
-            sys.exit(super().main(args, prog_name="relay", standalone_mode=False, **extra) or 0)
-        except click.exceptions.Exit as exit_request:
-            sys.exit(exit_request.exit_code)
-        except click.Abort:
-            sys.exit(130)
-        except click.exceptions.NoArgsIsHelpError as error:
-            error.show()
-            sys.exit(error.exit_code)
-        except click.ClickException as error:
-            _fail(error.format_message(), error.exit_code)
-        except RelayError as error:
-            _fail(str(error), error.exit_status)
-        except OSError as error:
-            _fail(lost_output(error), 1)
-
-
 @click.group(
+    "relay",
     cls=OneLineGroup,
-    no_args_is_help=True,
+    error=RelayError,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(package_name="voice-relay", message="%(version)s")
@@ -198,9 +172,3 @@ def demo(**options: Any) -> int:
 
 main.add_command(serve)
 main.add_command(capacity)
-
-
-def _fail(message: str, status: int) -> None:
-    line = " ".join(message.split())
-    click.echo(f"relay: {line}", err=True)
-    sys.exit(status)

@@ -19,10 +19,10 @@ from relay.addresses import AllowedNetwork, HostPort, Listen, read_number
 from relay.backbones import Backbone
 from relay.cache_policy import LOOKUPS_PER_S
 from relay.errors import ConfigError
-from relay.log import LogFormat
 from relay.tuning import SteerMode
 from relay.wire.fleet import NAME
 from relay.wire.keyring import Keyring, KeyringError
+from relay.wire.log import LogFormat
 from relay.wire.redis_url import check_redis_url
 from relay.wire.sources import read_toml
 

@@ -17,10 +17,10 @@ from relay import channel
 from relay._dataplane import Desks, Stats
 from relay.admin import AdminServer
 from relay.lineage import die_with
-from relay.log import configure, get_logger
 from relay.metrics import Health, registry
 from relay.route_health import RouteAddress, RouteHealth, RouteWatch
 from relay.status import State, StatusPage
+from relay.wire.log import configure, get_logger
 
 if TYPE_CHECKING:
     from relay.cache import FlowCache, Operation

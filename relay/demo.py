@@ -24,8 +24,8 @@ from relay.certificate import write_self_signed
 from relay.demo_programs import Program, Programs
 from relay.demo_regions import Backbone, Region, regions
 from relay.errors import ConfigError, StartError
-from relay.log import LogFormat, Logger, configure, get_logger
 from relay.wire.keyring import generate_line
+from relay.wire.log import LogFormat, Logger, configure, get_logger
 
 DEFAULT_UDP_PORT = 3478
 DEFAULT_HTTP_PORT = 8080

@@ -24,7 +24,7 @@ import click
 
 from relay.addresses import HostPort, parse_endpoint
 from relay.errors import StartError
-from relay.log import Logger
+from relay.wire.log import Logger
 
 END_LIMIT_S = 5.0
 _PR_SET_PDEATHSIG = 1

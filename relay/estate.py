@@ -18,7 +18,6 @@ from relay._dataplane import DROP_REASONS, Stats, Table, create_stats, create_ta
 from relay.addresses import HostPort
 from relay.config import ServeConfig
 from relay.errors import HandoverError, RelayError, StartError
-from relay.log import Logger
 from relay.pool import SlotDescriptors
 from relay.rundir import RunDir, open_run_dir
 from relay.sockets import (
@@ -29,6 +28,7 @@ from relay.sockets import (
     open_admin,
     open_sockets,
 )
+from relay.wire.log import Logger
 
 
 @dataclass

@@ -35,7 +35,7 @@ from typing import Any, Protocol
 from relay.errors import HandoverError
 from relay.estate import Estate, describe
 from relay.events import Events
-from relay.log import Logger
+from relay.wire.log import Logger
 
 PROTOCOL = 1
 FDS_PER_MESSAGE = 200  # SCM_MAX_FD is 253

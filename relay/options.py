@@ -19,7 +19,7 @@ def option(name: str, text: str, **settings: Any) -> Callable[[_Command], _Comma
 
 def log_options(level: str) -> Callable[[_Command], _Command]:
     """--log-level, by default `level`, and --log-format."""
-    from relay.log import LOG_FORMATS, LOG_LEVELS
+    from relay.wire.log import LOG_FORMATS, LOG_LEVELS
 
     def decorate(command: _Command) -> _Command:
         formats, levels = click.Choice(LOG_FORMATS), click.Choice(LOG_LEVELS)

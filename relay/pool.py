@@ -21,8 +21,8 @@ from relay.cachelink import CacheLink
 from relay.child import Child
 from relay.cpus import read_activity
 from relay.events import Events
-from relay.log import Logger
 from relay.status import StatusPage
+from relay.wire.log import Logger
 
 HUNG_AFTER_S = 1.0
 TAKING_LIMIT_S = 2.0

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from relay._dataplane import Stats, route_digest
 from relay.addresses import parse_endpoint
-from relay.log import Logger
+from relay.wire.log import Logger
 
 WATCH_S = 0.5
 

@@ -226,8 +226,8 @@ def serve(log_level: str, log_format: Any, **options: Any) -> int:
     """Relay between clients and transceivers."""
     from relay.config import LogConfig
     from relay.errors import StartError
-    from relay.log import configure, get_logger
     from relay.supervisor import Supervisor
+    from relay.wire.log import configure, get_logger
 
     configure(log_level, log_format)
     config = _serve_config(**options)

@@ -22,7 +22,6 @@ from relay.errors import HandoverError, StartError
 from relay.estate import Estate, adopt_estate, open_estate
 from relay.events import Events
 from relay.handover import Predecessor, Successor
-from relay.log import Logger
 from relay.notify import barrier, notify
 from relay.pool import PoolConfig, WorkerPool
 from relay.rundir import connect_takeover
@@ -30,6 +29,7 @@ from relay.signals import ANSWERED, SignalPipe
 from relay.status import State, StatusPage, create_status
 from relay.takeover import Takeover
 from relay.tuning import tune
+from relay.wire.log import Logger
 from relay.wire.signals import MEANINGLESS, Terminal
 
 TICK_S = 0.1

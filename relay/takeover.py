@@ -12,8 +12,8 @@ import time
 from relay.errors import HandoverError
 from relay.events import Events
 from relay.handover import Predecessor
-from relay.log import Logger
 from relay.pool import WorkerPool
+from relay.wire.log import Logger
 
 WARM_LIMIT_S = 30.0
 SLOT_LIMIT_S = 5.0

@@ -16,12 +16,13 @@ from pathlib import Path
 
 from aiohttp import web
 
+from relay.wire.log import get_logger
+
 from . import metrics
 from .auth import SESSION_MAX_BYTES, Principal
 from .body import media_type_of, read_bounded, read_json_body
 from .clusters import HANDED, read_viewpoint
 from .errors import RequestError
-from .log import get_logger
 from .metrics import Meter
 from .parts import AppParts
 from .reception import CALLS_PATH, Reception

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from relay.wire.log import get_logger
 from relay.wire.token import TokenCodec, TransceiverAddress
 
 from .answer import Local, write_answer
@@ -23,7 +24,6 @@ from .callid import CallIds, Owner
 from .dtls import Identity
 from .entry import Entry
 from .errors import RequestError
-from .log import get_logger
 from .media import EngineFullError, MediaEngine
 from .metrics import Meter
 from .recording import POLL_S, Recorder

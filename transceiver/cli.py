@@ -7,17 +7,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
 from relay.wire.files import is_world_readable
-from relay.wire.signals import forget_inherited
+from relay.wire.group import OneLineGroup
+from relay.wire.log import LOG_FORMATS, LOG_LEVELS, get_logger
 from relay.wire.sources import FILE_KEY, Number, SourcedCommand, read_toml
-from relay.wire.streams import fill_standard_streams, lost_output
 
 from . import backend_config, config, log, sites
 from .backend_config import KEY_VARIABLE, BackendOptions
@@ -34,33 +32,12 @@ class _Line(click.types.StringParamType):
     envvar_list_splitter = "\n"
 
 
-class _OneLine(click.Group):
-    """A group whose errors are one line each."""
-
-    def main(self, *args: Any, **kwargs: Any) -> Any:
-        fill_standard_streams()
-        forget_inherited()
-        kwargs["standalone_mode"] = False
-        try:
-            result = super().main(*args, **kwargs)
-        except click.exceptions.Abort:
-            sys.exit(130)
-        except click.exceptions.NoArgsIsHelpError as error:
-            error.show()
-            sys.exit(2)
-        except click.ClickException as error:
-            click.echo(f"transceiver: {' '.join(error.format_message().split())}", err=True)
-            sys.exit(2)
-        except ConfigError as error:
-            click.echo(f"transceiver: {error}", err=True)
-            sys.exit(error.exit_status)
-        except OSError as error:
-            click.echo(f"transceiver: {lost_output(error)}", err=True)
-            sys.exit(1)
-        sys.exit(result if isinstance(result, int) else 0)
-
-
-@click.group(cls=_OneLine, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    "transceiver",
+    cls=OneLineGroup,
+    error=ConfigError,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(package_name="voice-relay", message="%(version)s")
 def main() -> None:
     """The transceiver: answers WebRTC calls and owns their ICE, DTLS and SRTP."""
@@ -310,14 +287,14 @@ def _load_file(context: click.Context, _parameter: click.Parameter, value: str |
     "--log-level",
     default="info",
     show_default=True,
-    type=click.Choice(log.LEVELS),
+    type=click.Choice(LOG_LEVELS),
     help="The least that is logged.",
 )
 @click.option(
     "--log-format",
     default="console",
     show_default=True,
-    type=click.Choice(log.FORMATS),
+    type=click.Choice(LOG_FORMATS),
     help="For people or for machines.",
 )
 def serve(
@@ -431,7 +408,7 @@ def serve(
         ("--tls-key", tls_key),
     ):
         if path is not None and is_world_readable(path):
-            log.get_logger().warning("secret_readable_by_all", option=option, path=path)
+            get_logger().warning("secret_readable_by_all", option=option, path=path)
     return Pool(checked).run()
 
 

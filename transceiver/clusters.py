@@ -21,10 +21,11 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
+from relay.wire.log import get_logger
+
 from .body import MAX_BODY_BYTES, read_bounded
 from .boxes import BETWEEN_CLUSTERS, Ask, PeerSeal
 from .fleetboard import FleetBoard
-from .log import get_logger
 from .peers import CONNECT_TIMEOUT_S, FORWARD_TIMEOUT_S, read_answer, unreachable
 from .sealed_side import SealedSide
 from .siblings import Reply, Siblings, call_not_found, forwarded_headers

@@ -35,11 +35,11 @@ from relay.wire.fleet import (
     draw_announcer,
     read_announcement,
 )
+from relay.wire.log import get_logger
 from relay.wire.redis_url import place_of_redis
 
 from .board import Board, Serving
 from .fleetboard import FleetBoard
-from .log import get_logger
 from .metrics import is_ready
 from .picture import Picture, unhealthy
 

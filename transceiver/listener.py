@@ -22,9 +22,10 @@ from collections.abc import Sequence
 
 from aiohttp import web
 
+from relay.wire.log import get_logger
+
 from .board import Board, Serving
 from .connection import Connection
-from .log import get_logger
 from .sockets import is_listening, refuse_new
 
 BACKLOG = 512

@@ -36,11 +36,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
+from relay.wire.log import get_logger
 from relay.wire.spp import FlowKey
 
 from . import _engine
 from ._engine import EventKind
-from .log import get_logger
 
 EVENTS_PER_WAKEUP = 16
 """Taken before the loop looks at its sockets again: a model's word that the user speaks waits for no more."""

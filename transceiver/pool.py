@@ -30,6 +30,7 @@ from importlib import import_module
 from pathlib import Path
 
 from relay.wire.address import Endpoint
+from relay.wire.log import get_logger
 from relay.wire.signals import MEANINGLESS, Terminal
 
 from .board import Board, Serving
@@ -39,7 +40,6 @@ from .dtls import Identity
 from .errors import BindError, ConfigError
 from .fleetboard import FleetBoard
 from .limits import KeyLimits
-from .log import get_logger
 from .metrics import board_names, lose_calls, reset_gauges
 from .peers import open_peers
 from .sockets import open_http, open_media

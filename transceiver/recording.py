@@ -22,8 +22,9 @@ import wave
 from dataclasses import dataclass
 from pathlib import Path
 
+from relay.wire.log import get_logger
+
 from .legs import Leg
-from .log import get_logger
 from .media import MediaSession, RawFrame
 
 POLL_S = 0.25

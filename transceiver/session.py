@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from relay.wire.log import get_logger
 from relay.wire.spp import FlowKey
 
 from .answer import Local
@@ -28,7 +29,6 @@ from .dtls import Dtls, Identity, Phase
 from .entry import Entry
 from .formats import Codec
 from .limits import CallClock, Span
-from .log import get_logger
 from .media import Frame, MediaConfig, MediaEngine, MediaSession
 from .offer import Offer
 from .recording import Recorder

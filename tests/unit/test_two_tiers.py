@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from relay import cli as relay_cli
-from relay import log as relay_log
 from relay import supervisor
 from relay.config import ServeConfig
+from relay.wire import log as relay_log
 from relay.wire.keyring import generate_line
 from transceiver import cli, log
 from transceiver.config import TransceiverConfig

@@ -14,7 +14,8 @@ from typing import Any, Final
 
 import aiohttp
 
-from ..log import get_logger
+from relay.wire.log import get_logger
+
 from . import g711
 from .base import Event, Line, Sound
 from .bridge import Bridge

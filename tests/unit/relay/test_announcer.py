@@ -8,9 +8,9 @@ from relay.announcer import Announcer
 from relay.cache import Operation
 from relay.config import parse_ingress_name
 from relay.errors import ConfigError
-from relay.log import get_logger
 from relay.redis_store import StoreError
 from relay.wire.fleet import ANNOUNCE_S, INGRESS_KEY, FleetState, read_announcement
+from relay.wire.log import get_logger
 
 
 class Rig:

@@ -14,7 +14,7 @@ from relay import demo
 from relay.demo import run_demo
 from relay.demo_programs import Programs
 from relay.errors import StartError
-from relay.log import configure, get_logger
+from relay.wire.log import configure, get_logger
 
 PROGRAM = """#!/bin/sh
 # Stands in for the interpreter that would run `-m relay serve`.

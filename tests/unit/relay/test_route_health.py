@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, cast
 
 from relay._dataplane import Stats, route_digest
-from relay.log import Logger
 from relay.metrics import RouteCollector
 from relay.route_health import RouteAddress, RouteHealth, RouteWatch
+from relay.wire.log import Logger
 
 ROUTES = (RouteAddress(2, "192.0.2.1:4500"), RouteAddress(2, "192.0.2.2:4500"))
 OURS = route_digest({2: [("192.0.2.1", 4500), ("192.0.2.2", 4500)]})

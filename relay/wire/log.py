@@ -1,8 +1,8 @@
-"""structlog, set up once per process: `console` for people, `json` for machines, to stderr.
+"""Log lines of both programs: structlog, set up once per process, `console` for people, `json` for machines, to stderr.
 
-1. No packet ever causes a log line.
-2. No log line holds a key, a password or a ufrag.
-3. A closed or full stderr never ends the relay: what cannot be written is lost.
+1. No packet ever causes a log line, nor does a request that is malformed.
+2. No log line holds a key, a bearer, a password, a ufrag or an SDP.
+3. A reader of the log that is gone or hangs ends no program and no call: what cannot be written is lost.
 """
 
 import logging
@@ -41,8 +41,8 @@ class _LossyPrinter:
     log = debug = info = warning = error = critical = exception = failure = fatal = msg
 
 
-def configure(level: str, log_format: LogFormat) -> None:
-    """Set up structlog for this process; `level` is one of LOG_LEVELS."""
+def configure(level: str, log_format: str) -> None:
+    """Set up structlog for this process and those that it forks; `level` is one of LOG_LEVELS, the other of LOG_FORMATS."""
     renderer: structlog.typing.Processor
     if log_format == "json":
         renderer = structlog.processors.JSONRenderer()
@@ -50,7 +50,6 @@ def configure(level: str, log_format: LogFormat) -> None:
         renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
     structlog.configure(
         processors=[
-            structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
