@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from relay import log as relay_log
 from relay import supervisor
 from relay.cli import main
 from relay.config import ServeConfig
+from relay.wire import log as relay_log
 from relay.wire.keyring import generate_line
 
 SERVE = main.commands["serve"]
