@@ -233,7 +233,7 @@ def received(at: socket.socket) -> list[bytes]:
             return found
 
 
-async def until(condition: Callable[[], object], seconds: float = 10) -> None:
+async def until(condition: Callable[[], object], seconds: float = 30) -> None:
     """Waits for a condition."""
     deadline = time.monotonic() + seconds
     while not condition():
