@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.process import Processes
+from tests.support.process import OF_A_SERVICE, Processes
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -22,6 +23,15 @@ settings.load_profile("default")
 # Under nohup the tests ignore a hang-up, and programs would inherit that; a handler they do not.
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)
+
+# What the caller's shell has for programs of his is not for those of the tests; nor does a proxy lead to loopback.
+for variable in [*os.environ]:
+    if variable.startswith(("RELAY_", "TRANSCEIVER_")) or variable in OF_A_SERVICE:
+        del os.environ[variable]
+for variable in ("no_proxy", "NO_PROXY"):
+    os.environ[variable] = ",".join(
+        filter(None, (os.environ.get(variable), "localhost,127.0.0.1,::1"))
+    )
 
 _PROCESSES = pytest.StashKey[list[Processes]]()
 

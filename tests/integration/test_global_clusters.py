@@ -6,6 +6,7 @@ believes the opposite of its own place and of cluster 1's: if it handed anything
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import json
 import socket
@@ -27,7 +28,7 @@ from tests.support.offers import CHROMIUM
 from tests.support.process import Process, Processes
 from transceiver.boxes import BETWEEN_CLUSTERS, Ask, PeerSeal
 from transceiver.callid import CallIds, Owner, derive_key
-from transceiver.clusters import CLUSTER_PATH, HANDED
+from transceiver.clusters import CLUSTER_PATH, HANDED, HANDOVER_TIMEOUT_S
 
 SECRET = "a secret of at least thirty-two bytes"
 CALLS = "/v1/realtime/calls"
@@ -48,12 +49,6 @@ class World(NamedTuple):
     keyring: Keyring
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @pytest.fixture(scope="module")
 def world(module_processes: Processes) -> Iterator[World]:
     directory = module_processes.directory
@@ -65,7 +60,7 @@ def world(module_processes: Processes) -> Iterator[World]:
     )
     certificate, key = directory / "cert.pem", directory / "key.pem"
     write_self_signed(certificate, key, ipaddress.ip_address("127.0.0.1"))
-    ports = [free_port() for _ in range(3)]
+    ports = [module_processes.reserve_port() for _ in range(3)]
     with socket.create_server(("127.0.0.1", 0)) as silent:
         gone, deaf = ports[2], silent.getsockname()[1]
         first = serve(
@@ -140,6 +135,22 @@ async def offer_to(
             return answer, location
         assert await http.delete(location)
         assert time.monotonic() < deadline, f"cluster {cluster} takes no offer"
+
+
+async def fill_both(http: aiohttp.ClientSession) -> list[str]:
+    """Locations of five offers near the second cluster, of which it takes two. On a busy machine it may be too
+    slow for one, and is passed over for a while.
+    """
+    deadline = time.monotonic() + 60
+    while True:
+        placed = [await offer(http, TOKYO) for _ in range(5)]
+        taken = [location for status, _, location in placed if status == 201]
+        if sorted(map(owner_of, taken)) == [1, 1, 1, 2, 2]:
+            return taken
+        assert time.monotonic() < deadline, placed
+        for location in taken:
+            await http.delete(location)
+        await asyncio.sleep(0.5)
 
 
 def owner_of(location: str) -> int:
@@ -245,20 +256,19 @@ async def test_a_client_that_claims_to_be_a_cluster_is_none(world: World) -> Non
 
 async def test_a_full_cluster_is_passed_over_and_a_full_own_one_hands_over(world: World) -> None:
     async with client(world.base) as http:
-        placed = [await offer(http, TOKYO) for _ in range(5)]
-        assert [status for status, _, _ in placed] == [201] * 5
-        assert sorted(owner_of(location) for _, _, location in placed) == [1, 1, 1, 2, 2]
+        placed = await fill_both(http)
         status, text, _ = await offer(http, TOKYO)
         assert status == 503
         assert '"code": "session_limit"' in text
         assert (await handed(http, 2))["full"] >= 1
-        await http.delete(placed[0][2])
+        gone = next(location for location in placed if owner_of(location) == 2)
+        await http.delete(gone)
 
         deadline = time.monotonic() + 20
         while (again := await offer(http, FRANKFURT))[0] != 201:
             assert time.monotonic() < deadline, again
         assert owner_of(again[2]) == 2
-        for _, _, location in [*placed[1:], again]:
+        for location in {*placed, again[2]} - {gone}:
             assert (await http.delete(location)).status == 200
 
 
@@ -314,20 +324,23 @@ async def test_only_who_holds_the_secret_hands_over_and_each_box_once(world: Wor
 async def test_no_offer_of_a_client_makes_a_cluster_passed_over(world: World) -> None:
     """A session that is as long as one may be, which JSON can write shorter and longer."""
     async with client(world.base) as http:
-        _, ready = await offer_to(http, 2, TOKYO)
-        await http.delete(ready)
-        before = await handed(http, 2)
-        for fill, cluster in (
-            ('"' + "\U0001f600" * 60_000 + '"', 2),
-            ("[" + "1e9," * 60_000 + "1]", 1),
-        ):
-            body = f'{{"sdp": {json.dumps(CHROMIUM)}, "session": {{"x": {fill}}}}}'
-            json_of = {"Content-Type": "application/json", **at(TOKYO)}
-            async with http.post(CALLS, data=body.encode(), headers=json_of) as response:
-                assert response.status == 201
-                assert owner_of(response.headers["Location"]) == cluster
-            await http.delete(response.headers["Location"])
-        after = await handed(http, 2)
+        for _ in range(10):
+            _, ready = await offer_to(http, 2, TOKYO)
+            await http.delete(ready)
+            before = await handed(http, 2)
+            owners = []
+            began_s = time.monotonic()
+            for fill in ('"' + "\U0001f600" * 60_000 + '"', "[" + "1e9," * 60_000 + "1]"):
+                body = f'{{"sdp": {json.dumps(CHROMIUM)}, "session": {{"x": {fill}}}}}'
+                json_of = {"Content-Type": "application/json", **at(TOKYO)}
+                async with http.post(CALLS, data=body.encode(), headers=json_of) as response:
+                    assert response.status == 201
+                owners.append(owner_of(response.headers["Location"]))
+                await http.delete(response.headers["Location"])
+            after = await handed(http, 2)
+            if time.monotonic() - began_s < HANDOVER_TIMEOUT_S:  # else this machine may be to blame
+                break
+        assert owners == [2, 1]
         assert after.get("failed") == before.get("failed")
         assert after["refused"] == before.get("refused", 0) + 1
 

@@ -17,7 +17,6 @@ import pytest
 
 from relay.wire.fleet import CLUSTER_KEY, INGRESS_KEY, TTL_S
 from relay.wire.keyring import generate_line
-from tests.integration.test_global_clusters import free_port
 from tests.integration.test_global_entry import die
 from tests.integration.test_transceiver_calls import metrics_of, stats_of
 from tests.support.calls import post_offer, until
@@ -164,7 +163,7 @@ async def test_a_cluster_that_is_full_or_drains_is_not_chosen(
     redis = RedisServer(processes, tmp_path)
     secret = tmp_path / "secret"
     secret.write_text("a secret of at least thirty-two bytes")
-    ports = [free_port(), free_port()]
+    ports = [processes.reserve_port(), processes.reserve_port()]
     peers = [
         f"--cluster-peer={number}=http://127.0.0.1:{port}@{place}"
         for number, port, place in zip((1, 2), ports, ("50,8", "35,139"), strict=True)

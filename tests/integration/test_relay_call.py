@@ -82,8 +82,7 @@ def test_a_wrong_key_is_a_failure(
 
 
 def test_a_server_that_is_not_there_is_named(processes: Processes) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        origin = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    origin = f"http://127.0.0.1:{processes.reserve_port()}"
     caller = processes.relay("call", origin)
     assert caller.wait() == 1
     assert f"FAILED: nobody answers at {origin}: " in caller.output()
@@ -122,7 +121,7 @@ def test_a_call_that_is_cut_off_is_a_failure(
 ) -> None:
     server, origin = house()
     caller = processes.relay("call", origin, "--seconds=30", env={"RELAY_CALL_KEY": KEY})
-    wait_until(lambda: connected(origin), "a connected call")
+    wait_until(lambda: is_talking(origin), "a call with sound from both sides")
     server.stop(SIGTERM)
     assert caller.wait(60) == 1
     assert "FAILED: cut off after" in caller.output()
@@ -133,7 +132,7 @@ def test_a_call_whose_transceiver_died_is_cut_off(
 ) -> None:
     server, origin = house()
     caller = processes.relay("call", origin, "--seconds=6", env={"RELAY_CALL_KEY": KEY})
-    wait_until(lambda: connected(origin), "a connected call")
+    wait_until(lambda: is_talking(origin), "a call with sound from both sides")
     worker = int(Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text())
     os.kill(worker, SIGKILL)
     assert server.wait_event("process_ended")["calls_lost"] == 1
@@ -141,9 +140,10 @@ def test_a_call_whose_transceiver_died_is_cut_off(
     assert "FAILED: cut off: the server has no such call any more" in caller.output()
 
 
-def connected(origin: str) -> bool:
+def is_talking(origin: str) -> bool:
     with urllib.request.urlopen(origin + "/metrics") as response:
-        return b'transceiver_sessions{state="connected"} 1.0' in response.read()
+        spoken_to = b'transceiver_setup_seconds_count{stage="first_audio_out"} 1.0'
+        return spoken_to in response.read()
 
 
 def test_wrong_input_is_one_line(processes: Processes) -> None:

@@ -4,6 +4,7 @@
 2. Readiness is an event in the JSON log (`listening`), never a sleep and never a fixed port.
 3. A program leads a session of its own; `stop` signals the program, and what is left of its
    session afterwards is killed, so a failing test leaves nothing behind.
+4. A port that a program has to be told is reserved for it as long as the test lasts.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -22,6 +24,8 @@ from typing import Any
 
 Event = dict[str, Any]
 
+OF_A_SERVICE = ("NOTIFY_SOCKET", "RUNTIME_DIRECTORY")
+"""What systemd tells a program; where it runs the tests, it does not mean theirs."""
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 _POLL_S = 0.01
@@ -37,9 +41,8 @@ def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     env = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("RELAY_", "TRANSCEIVER_"))
+        if not name.startswith(("RELAY_", "TRANSCEIVER_")) and name not in OF_A_SERVICE
     }
-    env.pop("RUNTIME_DIRECTORY", None)
     env["PYTHONUNBUFFERED"] = "1"
     env.update(extra or {})
     return env
@@ -158,10 +161,16 @@ class Process:
         return self.wait(timeout_s)
 
     def kill(self) -> None:
-        """End the program and whatever is left of its session, at once."""
-        for pid in session_members(self._popen.pid):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, SIGKILL)
+        """End the program and whatever is left of its session, at once; afterwards nobody has its ports."""
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        while members := session_members(self._popen.pid):
+            for pid in members:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, SIGKILL)
+            self._popen.poll()
+            if time.monotonic() > deadline:
+                raise ProcessError(f"{members} outlive SIGKILL\n{self.tail()}")
+            time.sleep(0.001)
         self._popen.wait()
 
     def tail(self) -> str:
@@ -179,6 +188,7 @@ class Processes:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.started: list[Process] = []
+        self._reserved: list[socket.socket] = []
 
     def start(
         self,
@@ -214,6 +224,19 @@ class Processes:
             *prefix, sys.executable, "-m", "transceiver", *arguments, name="transceiver", env=env
         )
 
+    def reserve_port(self) -> int:
+        """A TCP port of 127.0.0.1 that refuses connections until a program is told to listen there.
+
+        It stays bound here, so that the kernel gives it to nobody who did not ask for it by its number; who
+        does so with SO_REUSEADDR, as every server here, can listen there, end, and come back.
+        """
+        held = socket.socket()
+        self._reserved.append(held)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        port: int = held.getsockname()[1]
+        return port
+
     def stop_all(self) -> None:
         """Stop every program: SIGTERM and patience first, then the whole session."""
         for process in reversed(self.started):
@@ -238,5 +261,7 @@ class Processes:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop every program."""
+        """Stop every program, and give the reserved ports back."""
         self.stop_all()
+        for held in self._reserved:
+            held.close()

@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import time
 from pathlib import Path
 
@@ -35,7 +34,7 @@ class RedisServer:
         self._directory = directory
         self._arguments = arguments
         self._process: Process | None = None
-        self.port = _free_port()
+        self.port = processes.reserve_port()
         if started:
             self.start()
 
@@ -77,9 +76,3 @@ class RedisServer:
         """It answers again, also what has waited."""
         assert self._process is not None
         os.kill(self._process.pid, signal.SIGCONT)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import sys
-import time
 
 import pytest
 
+from relay.wire.address import Endpoint
 from tests.support.process import ProcessError, Processes, session_members
+from transceiver.sockets import open_http
 
 SPEAKER = """
 import json, subprocess, sys, time
@@ -35,7 +37,21 @@ def test_children_in_other_process_groups_end_too(processes: Processes) -> None:
     speaker.listening("http")
     assert len(session_members(speaker.pid)) == 2
     processes.stop_all()
-    deadline_s = time.monotonic() + 10
-    while session_members(speaker.pid) and time.monotonic() < deadline_s:
-        time.sleep(0.01)  # a killed process is not ours to reap: it goes when the kernel gets to it
     assert session_members(speaker.pid) == []
+
+
+def test_a_reserved_port_is_for_who_names_it_again_and_again(processes: Processes) -> None:
+    port = processes.reserve_port()
+    for _ in range(2):
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port))
+        pool = open_http(Endpoint.of("127.0.0.1", port), 2)
+        try:
+            for one in pool:
+                one.listen()
+            socket.create_connection(("127.0.0.1", port)).close()
+        finally:
+            for one in pool:
+                one.close()
+    with pytest.raises(OSError, match="in use"), socket.socket() as other:
+        other.bind(("127.0.0.1", port))
