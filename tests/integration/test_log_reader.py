@@ -64,7 +64,8 @@ class Logged:
         """A reason to log."""
         for pid in session_members(self.process.pid):
             if pid != self.process.pid:
-                os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)

@@ -28,6 +28,7 @@ def test_kill_9_under_traffic_costs_at_most_the_batch(
     with Stream(client, relay.public[0], transceiver, 2_000) as stream:
         for kill in range(3):
             time.sleep(0.7)
+            relay.wait_standby()
             os.kill(relay.worker_pids()[0], signal.SIGKILL)
             relay.process.wait_events("worker_serving", count=kill + 2)
         time.sleep(0.1)
@@ -88,7 +89,7 @@ def test_a_pause_of_the_whole_relay_is_no_hang(processes: Processes, tmp_path: P
 
 def standby_of(relay: Relay) -> int:
     """The pid of its standby, once there is one."""
-    wait_until(lambda: relay.metrics()["relay_standby_ready"] == 1, "a standby")
+    relay.wait_standby()
     ready = {event["pid"] for event in relay.process.events("worker_ready")}
     standby: int = (ready - set(relay.worker_pids().values())).pop()
     return standby
@@ -101,7 +102,7 @@ def test_a_dying_standby_is_replaced_and_costs_nothing(
     standby = standby_of(relay)
     os.kill(standby, signal.SIGKILL)
     relay.process.wait_event("standby_died")
-    wait_until(lambda: relay.metrics()["relay_standby_ready"] == 1, "another standby")
+    relay.wait_standby()
     assert relay.metrics()["relay_worker_restarts_total"] == 0
 
 

@@ -120,7 +120,7 @@ def test_two_signals_leave_nothing_behind(processes: Processes, tmp_path: Path) 
     os.kill(process.pid, signal.SIGINT)
     os.kill(process.pid, signal.SIGTERM)
     assert process.wait() == 0
-    assert session_members(process.pid) == []
+    wait_until(lambda: session_members(process.pid) == [], "the killed programs' end")
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == []
     assert "Traceback" not in process.output()
 

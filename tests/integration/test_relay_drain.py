@@ -44,6 +44,11 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
+def children_of(pid: int) -> list[int]:
+    """Zombies included."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 def missing_for_pid_namespaces() -> str | None:
     """Why a process cannot be made process 1 here; None when it can."""
     if shutil.which("unshare") is None:
@@ -140,19 +145,13 @@ def test_as_process_1_it_drains_and_reaps_strangers(
 ) -> None:
     relay = Relay(processes, tmp_path, "--drain-timeout", "600", prefix=NAMESPACE)
     client.establish(transceiver.ufrag(relay.keyring), relay.public[0], transceiver)
-    children = Path(f"/proc/{relay.process.pid}/task/{relay.process.pid}/children")
-    first = int(children.read_text())
+    (first,) = children_of(relay.process.pid)
     # A process of the container whose parent ends: process 1 has to reap it.
     orphan = "import os, time\nif os.fork() == 0: time.sleep(0.3)"
     enter = ("nsenter", "--pid", "--mount", "--root", f"--target={first}")
+    own = set(children_of(first))
     subprocess.run([*enter, sys.executable, "-c", orphan], check=True)
-    time.sleep(1.0)
-    zombies = [
-        path.parent.name
-        for path in Path("/proc").glob("[0-9]*/stat")
-        if f") Z {first} " in path.read_text()
-    ]
-    assert not zombies
+    wait_until(lambda: set(children_of(first)) <= own, "the orphan is reaped")
     os.kill(first, signal.SIGHUP)
     relay.process.wait_event("no_successor")
     os.kill(first, signal.SIGTERM)

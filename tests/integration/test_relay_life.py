@@ -17,7 +17,7 @@ import pytest
 from relay.admin import CONNECTION_LIMIT, IDLE_LIMIT_S
 from relay.wire.keyring import Keyring, generate_line
 from tests.support import deny
-from tests.support.process import Processes
+from tests.support.process import Processes, session_members
 from tests.support.relayed import (
     CLUSTER,
     RTP,
@@ -226,6 +226,7 @@ def test_workers_end_with_their_supervisor(processes: Processes, tmp_path: Path)
     os.kill(relay.process.pid, 9)
     wait_until(lambda: not any(is_running(pid) for pid in workers), "workers end")
     wait_until(lambda: relay.get("/healthz")[0] == 0, "control ends")
+    wait_until(lambda: not session_members(relay.process.pid), "the standby ends")
     host, port = relay.public[0]
     again = Relay(processes, tmp_path, listen=(f"{host}:{port}",))
     assert again.public == relay.public
@@ -242,7 +243,7 @@ def test_even_a_hung_child_leaves_its_ports_to_the_next_relay(
     for pid in hung:
         os.kill(pid, signal.SIGSTOP)
     os.kill(relay.process.pid, signal.SIGKILL)
-    wait_until(lambda: not any(is_running(pid) for pid in hung), "they end")
+    wait_until(lambda: not session_members(relay.process.pid), "they and all others end")
     host, port = relay.public[0]
     admin = "{}:{}".format(*relay.admin)
     again = Relay(processes, tmp_path, "--admin", admin, listen=(f"{host}:{port}",))

@@ -66,7 +66,7 @@ def test_flows_leave_a_relay_that_hangs_and_return_without_loss(
     with entry.changed({}), second.changed({}):  # probes are nobody's packets
         wait_until(lambda: entry.metrics()["relay_probes_answered_total"] >= 4, "answers")
     assert entry.metrics()["relay_probes_sent_total"] >= 4
-    assert second.metrics()["relay_probes_echoed_total"] >= 2
+    wait_until(lambda: second.metrics()["relay_probes_echoed_total"] >= 2, "echoes")
     assert up(entry, first) == up(entry, second) == 1
     with ExitStack() as stack:
         clients: dict[Client, Relay] = {}

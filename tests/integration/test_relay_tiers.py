@@ -220,6 +220,7 @@ def test_kill_9_of_every_worker_of_a_tier(
     with Stream(client, tiers.entry.public[0], transceiver, STREAM_PER_S) as stream:
         time.sleep(0.3)
         for number, pid in enumerate(relay.worker_pids().values()):
+            relay.wait_standby()
             os.kill(pid, signal.SIGKILL)
             relay.process.wait_events("worker_serving", count=relay.workers + number + 1)
         time.sleep(0.3)

@@ -35,6 +35,9 @@ PROBE_CLIENT = Endpoint.of("::", 0)
 """Whose packets probes of a cluster route seem to be."""
 RTP = b"\x80\x6f" + bytes(range(170))
 RECEIVE_TIMEOUT_S = 5.0
+HTTP_TIMEOUT_S = 20.0
+"""The control process runs at nice 19: beside others' work it gets a hundredth of a CPU."""
+COUNTED_LIMIT_S = 10.0
 SILENCE_S = 0.15
 
 
@@ -262,7 +265,7 @@ class Relay:
 
     def get(self, path: str) -> tuple[int, str]:
         """GET of the admin HTTP: status and body; status 0 when nobody answers."""
-        connection = http.client.HTTPConnection(*self.admin, timeout=RECEIVE_TIMEOUT_S)
+        connection = http.client.HTTPConnection(*self.admin, timeout=HTTP_TIMEOUT_S)
         try:
             connection.request("GET", path)
             response = connection.getresponse()
@@ -275,7 +278,9 @@ class Relay:
     def metrics(self) -> dict[str, float]:
         """Samples now: `relay_flows{state="established"}` to value."""
         found: dict[str, float] = {}
-        for family in text_string_to_metric_families(self.get("/metrics")[1]):
+        status, text = self.get("/metrics")
+        assert status == 200, f"/metrics: {status or 'no answer'}"
+        for family in text_string_to_metric_families(text):
             for sample in family.samples:
                 labels = ",".join(f'{key}="{text}"' for key, text in sample.labels.items())
                 found[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
@@ -294,27 +299,33 @@ class Relay:
 
         def settled() -> bool:
             nonlocal moved
-            after = self.counters()
+            after = _short(self.metrics())
             moved = {name: after[name] - before[name] for name in after}
             moved = {name: value for name, value in moved.items() if value}
             return moved == expected
 
         with contextlib.suppress(AssertionError):
-            wait_until(settled, "counters", timeout_s=3.0)
+            wait_until(settled, "counters", COUNTED_LIMIT_S)
         assert moved == expected, f"moved {moved}, expected {dict(expected)}"
 
     def counters(self) -> dict[str, float]:
-        """Packet and flow counters now, under the short names of `changed`."""
-        short: dict[str, float] = {}
-        for name, value in self.metrics().items():
-            label = name.partition('"')[2].rstrip('"}')
-            if name.startswith(("relay_rx_packets_total", "relay_tx_packets_total")):
-                short[f"{name[6:8]} {label}"] = value
-            elif name.startswith("relay_drop_packets_total"):
-                short[f"drop {label}"] = value
-            elif name in ("relay_flows_created_total", "relay_flows_promoted_total"):
-                short[name[12:-6]] = value
-        return short
+        """Packet and flow counters under the short names of `changed`, with all that has been heard by now.
+
+        A worker counts a batch when it has sent it, so what came out of it may not be counted yet; in the
+        next round of its loop it is.
+        """
+        begun = _loops(self.metrics())
+
+        def came_round() -> bool:
+            now = _loops(self.metrics())
+            return all(now[worker] > begun[worker] for worker in begun)
+
+        wait_until(came_round, "another round of each worker's loop")
+        return _short(self.metrics())
+
+    def wait_standby(self) -> None:
+        """Wait until a warm worker waits: from then on the next death costs milliseconds."""
+        wait_until(lambda: self.metrics()["relay_standby_ready"] == 1, "a standby")
 
     def worker_pids(self) -> dict[int, int]:
         """Slot to the pid of the worker that serves it now, as the log has it."""
@@ -323,6 +334,27 @@ class Relay:
     def transceiver(self, host: str = "127.0.0.1") -> Transceiver:
         """A new sink; close it, or use it as a context manager."""
         return Transceiver(host)
+
+
+def _loops(metrics: Mapping[str, float]) -> dict[str, float]:
+    return {
+        name: value
+        for name, value in metrics.items()
+        if name.startswith("relay_worker_loops_total")
+    }
+
+
+def _short(metrics: Mapping[str, float]) -> dict[str, float]:
+    short: dict[str, float] = {}
+    for name, value in metrics.items():
+        label = name.partition('"')[2].rstrip('"}')
+        if name.startswith(("relay_rx_packets_total", "relay_tx_packets_total")):
+            short[f"{name[6:8]} {label}"] = value
+        elif name.startswith("relay_drop_packets_total"):
+            short[f"drop {label}"] = value
+        elif name in ("relay_flows_created_total", "relay_flows_promoted_total"):
+            short[name[12:-6]] = value
+    return short
 
 
 def check_both_ways(relay: Relay, client: Client, transceiver: Transceiver) -> None:
