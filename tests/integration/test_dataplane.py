@@ -5,6 +5,7 @@ The worker runs in a thread of the test: its loop holds no GIL, so both run side
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import socket
@@ -255,6 +256,7 @@ def test_a_packet_touches_no_python_object(rig: Rig) -> None:
         return sys.getallocatedblocks()
 
     exchange(100)
+    gc.collect()  # what other tests have left must not be freed in between
     before = len(events)
     blocks = exchange(100)
     # What the test's own loop keeps is a handful of blocks, whatever the number of packets.

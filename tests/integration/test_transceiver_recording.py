@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import array
-import asyncio
 import wave
 from pathlib import Path
 
+import aiohttp
 import av
 
-from tests.support.calls import stock_call
+from tests.integration.test_transceiver_calls import stats_of
+from tests.support.calls import StockCall, stock_call, until
 from tests.support.process import Processes
+
+
+async def talked(base: str, call: StockCall, packets: int) -> None:
+    """So many of 20 ms have come, and where they are passed through have gone back."""
+    async with aiohttp.ClientSession(base) as http:
+
+        async def enough() -> bool:
+            stats = await stats_of(http, call.location)
+            passed = stats["packets_out"] if stats["playout_delay_ms"] is None else packets
+            return bool(min(stats["packets_in"], passed) >= packets)
+
+        await until(enough)
 
 
 async def test_a_call_is_recorded(processes: Processes, tmp_path: Path) -> None:
@@ -23,7 +36,7 @@ async def test_a_call_is_recorded(processes: Processes, tmp_path: Path) -> None:
     base = f"http://{server.listening('http')[0]}"
     async with stock_call(base) as call:
         await call.wait(audio=False)
-        await asyncio.sleep(2)
+        await talked(base, call, packets=100)
     assert server.stop() == 0
     [path] = kept.iterdir()
     assert path.name.startswith("rtc_")
@@ -48,7 +61,7 @@ async def test_a_pass_through_is_recorded_as_it_was_encoded(
     base = f"http://{server.listening('http')[0]}"
     async with stock_call(base) as call:
         await call.wait(audio=True)
-        await asyncio.sleep(1)
+        await talked(base, call, packets=60)
     assert server.stop() == 0
     for side, path in zip(("client", "server"), in_order(kept), strict=True):
         assert path.name.startswith("rtc_")

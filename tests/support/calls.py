@@ -87,11 +87,16 @@ class Tone(MediaStreamTrack):
         self._samples = 0
         self._began_s: float | None = None
 
+    @property
+    def frames(self) -> int:
+        """How many it has given so far."""
+        return self._samples // _FRAME
+
     async def recv(self) -> Any:
         now_s = time.monotonic()
         self._began_s = self._began_s or now_s
         await asyncio.sleep(max(0.0, self._began_s + self._samples / _RATE_HZ - now_s))
-        count = self._samples // _FRAME
+        count = self.frames
         item = _packet(count) if self._encoded else _frame(count, silent=self.silent)
         item.pts = self._samples
         item.time_base = fractions.Fraction(1, _RATE_HZ)
@@ -100,12 +105,26 @@ class Tone(MediaStreamTrack):
 
 
 async def until(probe: Callable[[], Awaitable[T]], timeout_s: float = CONNECT_TIMEOUT_S) -> T:
-    """Asks until the answer is true, and returns it; TimeoutError when it never is."""
-    async with asyncio.timeout(timeout_s):
-        while True:
-            if found := await probe():
-                return found
-            await asyncio.sleep(0.01)
+    """Asks until the answer is true, and returns it; AssertionError with the last answer when it never is."""
+    found = None
+    try:
+        async with asyncio.timeout(timeout_s):
+            while True:
+                if found := await probe():
+                    return found
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        raise AssertionError(f"not within {timeout_s} s; the last answer was {found!r}") from None
+
+
+async def hears(call: StockCall, frames: int) -> None:
+    """The call goes on: so many frames more are heard, in whatever time this machine takes for them."""
+    wanted = call.frames + frames
+
+    async def heard() -> bool:
+        return call.frames >= wanted
+
+    await until(heard)
 
 
 @dataclass
