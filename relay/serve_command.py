@@ -12,8 +12,7 @@ from typing import Any
 import click
 
 from relay.options import log_options, option
-from relay.wire.files import is_world_readable
-from relay.wire.sources import FILE_KEY, Number, SourcedCommand
+from relay.wire.sources import FILE_KEY, Number, SourcedCommand, secrets_readable_by_all
 
 LIMIT_NAMES = (
     "token-new-flows-per-s",
@@ -231,11 +230,9 @@ def serve(log_level: str, log_format: Any, **options: Any) -> int:
 
     configure(log_level, log_format)
     config = _serve_config(**options)
-    for name in ("keyring", "backbone_key"):
-        path = options[name]
-        if path is not None and is_world_readable(path):
-            option_name = "--" + name.replace("_", "-")
-            get_logger().warning("secret_readable_by_all", option=option_name, path=path)
+    secrets = {"--keyring": options["keyring"], "--backbone-key": options["backbone_key"]}
+    for name, path in secrets_readable_by_all(click.get_current_context(), secrets):
+        get_logger().warning("secret_readable_by_all", option=name, path=path)
     try:
         supervisor = Supervisor(config, LogConfig(log_level, log_format), get_logger())
     except OSError as error:  # descriptors, memory: what the machine has too little of

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import click
 
-from relay.wire.files import is_world_readable
 from relay.wire.group import OneLineGroup
 from relay.wire.log import LOG_FORMATS, LOG_LEVELS, get_logger
-from relay.wire.sources import FILE_KEY, Number, SourcedCommand, read_toml
+from relay.wire.sources import FILE_KEY, Number, SourcedCommand, read_toml, secrets_readable_by_all
 
 from . import backend_config, config, log, sites
 from .backend_config import KEY_VARIABLE, BackendOptions
@@ -400,15 +399,15 @@ def serve(
         drain_timeout_s=drain_timeout,
     )
     log.configure(log_level, log_format)
-    for option, path in (
-        ("--keyring", keyring),
-        ("--api-keys", api_keys),
-        ("--auth-secret", auth_secret),
-        ("--backend-key-file", backend_key_file),
-        ("--tls-key", tls_key),
-    ):
-        if path is not None and is_world_readable(path):
-            get_logger().warning("secret_readable_by_all", option=option, path=path)
+    secrets = {
+        "--keyring": keyring,
+        "--api-keys": api_keys,
+        "--auth-secret": auth_secret,
+        "--backend-key-file": backend_key_file,
+        "--tls-key": tls_key,
+    }
+    for option, path in secrets_readable_by_all(click.get_current_context(), secrets):
+        get_logger().warning("secret_readable_by_all", option=option, path=path)
     return Pool(checked).run()
 
 

@@ -8,13 +8,15 @@ the reader looking for something that he never wrote.
 import math
 import re
 import tomllib
+from collections.abc import Iterator, Mapping
 from os import PathLike
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 from click.core import ParameterSource
 
-from .files import read_small_file
+from .files import is_world_readable, read_small_file
 
 FILE_KEY = "relay.wire.sources.file"
 """In `context.meta`: the path of the file whose values are the context's `default_map`."""
@@ -31,6 +33,29 @@ def read_toml(path: str | PathLike[str]) -> dict[str, Any]:
         return tomllib.loads(read_small_file(path).decode("utf-8-sig"))
     except RecursionError:
         raise ValueError("nested too deep") from None
+
+
+def secrets_readable_by_all(
+    context: click.Context, named: Mapping[str, str | None]
+) -> Iterator[tuple[str, str]]:
+    """Option and path of each file that has a secret and that every user of this machine may read: those `named` by
+    option, and the configuration file when a URL in it holds a password.
+    """
+    files = dict(named)
+    if any(_has_password(value) for value in (context.default_map or {}).values()):
+        files["--config"] = context.meta[FILE_KEY]
+    for option, path in files.items():
+        if path is not None and is_world_readable(path):
+            yield option, path
+
+
+def _has_password(value: object) -> bool:
+    if isinstance(value, list):
+        return any(_has_password(item) for item in value)
+    try:
+        return isinstance(value, str) and bool(urlsplit(value).password)
+    except ValueError:  # no URL
+        return False
 
 
 class Number(click.FloatRange):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import structlog
 from click.testing import CliRunner, Result
 
 from relay import supervisor
@@ -78,3 +79,14 @@ def test_a_list_with_nothing_in_it_is_a_missing_option(tmp_path: Path) -> None:
         assert refused.exit_code == 2
         assert "Missing option '--listen'" in refused.output
         assert f"(from {source})" in refused.output
+
+
+@pytest.mark.usefixtures("started")
+def test_a_password_in_a_file_that_everybody_may_read_is_warned_of(tmp_path: Path) -> None:
+    file = tmp_path / "relay.toml"
+    file.write_text("redis = 'redis://:hidden@h'")
+    for mode, warned in ((0o644, ["--config"]), (0o640, [])):
+        file.chmod(mode)
+        with structlog.testing.capture_logs() as lines:
+            assert serve(tmp_path, LISTEN, ROUTE, f"--config={file}").exit_code == 0
+        assert [line["option"] for line in lines if line["option"] != "--keyring"] == warned

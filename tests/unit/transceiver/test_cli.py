@@ -334,6 +334,26 @@ def test_secrets_that_everybody_may_read_are_warned_of(keyring: str, tmp_path: P
         assert [line["option"] for line in lines] == warned
 
 
+@pytest.mark.parametrize(
+    ("urls", "warned"),
+    [
+        (["redis://h", "redis://:hidden@h"], ["--config"]),
+        (["redis://h", "redis://h:1/2", "redis://[h"], []),
+    ],
+)
+def test_a_password_in_a_file_that_everybody_may_read_is_warned_of(
+    keyring: str, tmp_path: Path, urls: list[str], warned: list[str]
+) -> None:
+    file = tmp_path / "t.toml"
+    file.write_text(f"redis = {urls[:2]!r}\nbackend_header = ['X: {urls[-1]}']\n")
+    Path(keyring).chmod(0o600)
+    for mode, expected in ((0o644, warned), (0o640, [])):
+        file.chmod(mode)
+        with structlog.testing.capture_logs() as lines:
+            served(*good(keyring, config=str(file)))
+        assert [line["option"] for line in lines] == expected
+
+
 def test_auto_workers_are_at_least_one() -> None:
     assert read_workers("auto") >= 1
 
