@@ -5,6 +5,8 @@
 enum {
     STEP_MAX = 60,     /* sequence numbers: under half of SRTP's replay window */
     FIRST_GAP_MS = 20, /* between two sources */
+    BACK_MAX_S = 1,
+    AHEAD_MAX_S = 10, /* what a long stall brings at once may have long pauses */
 };
 
 void vr_line_init(struct vr_line *line, uint32_t clock_hz, uint16_t sequence, uint32_t timestamp) {
@@ -27,10 +29,21 @@ static void rebase(struct vr_line *line, const struct vr_rtp *in, uint64_t now_n
     line->timestamp_offset = timestamp - in->timestamp;
 }
 
+/* Whether no loss, pause or delay explains the timestamp of the next packet. */
+static bool leaps(const struct vr_line *line, const struct vr_rtp *in, uint64_t now_ns) {
+    int32_t step = (int32_t)(in->timestamp + line->timestamp_offset - line->last_timestamp);
+    int64_t hz = line->clock_hz;
+    if (step >= -BACK_MAX_S * hz && step <= AHEAD_MAX_S * hz)
+        return false;
+    int64_t passed_s = (int64_t)((now_ns - line->last_ns) / 1000000000);
+    return step < 0 || step > (passed_s + AHEAD_MAX_S) * hz;
+}
+
 void vr_line_place(struct vr_line *line, const struct vr_rtp *in, uint64_t now_ns,
                    struct vr_rtp *out) {
     int16_t step = (int16_t)(in->sequence + line->sequence_offset - line->last_sequence);
-    if (!line->started || line->ssrc != in->ssrc || step > STEP_MAX || step < -STEP_MAX)
+    if (!line->started || line->ssrc != in->ssrc || step > STEP_MAX || step < -STEP_MAX ||
+        (step > 0 && leaps(line, in, now_ns)))
         rebase(line, in, now_ns);
     out->sequence = (uint16_t)(in->sequence + line->sequence_offset);
     out->timestamp = in->timestamp + line->timestamp_offset;

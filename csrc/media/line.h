@@ -1,7 +1,8 @@
 /* line.h: the sequence numbers and timestamps of one source after another, onto one line of our own.
  *
  * Losses, reordering and pauses of a source stay as they are. Where another source follows, or a jump that the
- * line's readers could not follow, the line goes on with the next number and as much later as time has passed.
+ * line's readers could not follow, of the number or of the timestamp (a second back, or ten ahead of the time that has
+ * passed), the line goes on with the next number and as much later as time has passed.
  */
 #ifndef VR_LINE_H
 #define VR_LINE_H
