@@ -31,7 +31,7 @@ class AudioSink(Protocol):
         """Queues audio of one generation behind what is queued already; how many bytes were taken."""
 
     def played_ms(self, generation: int) -> float:
-        """Milliseconds of this generation that went out on the wire so far."""
+        """Milliseconds of this generation that went out on the wire so far; of one long past, 0 is said, too."""
 
     def flush(self) -> None:
         """Stops within one frame and forgets everything queued."""
@@ -65,6 +65,8 @@ class _Part:
     item_id: str
     content_index: int
     made_ms: float = 0.0
+    heard_ms: float = 0.0
+    """The most that the sink said: of a part long past it says nothing any more."""
     done: bool = False
 
 
@@ -213,21 +215,23 @@ class Playout:
 
     def _unheard_items(self, response: _Response) -> list[str]:
         parts = response.parts.values()
-        heard = {part.item_id for part in parts if self._sink.played_ms(part.generation) >= 1}
+        heard = {part.item_id for part in parts if self._heard_of(part) >= 1}
         return list({part.item_id: None for part in parts if part.item_id not in heard})
+
+    def _heard_of(self, part: _Part) -> float:
+        if part.heard_ms < part.made_ms:
+            part.heard_ms = max(part.heard_ms, self._sink.played_ms(part.generation))
+        return part.heard_ms
 
     def _played_ms(self, response: _Response) -> float:
         parts = response.parts.values()
-        return sum(min(part.made_ms, self._sink.played_ms(part.generation)) for part in parts)
+        return sum(min(part.made_ms, self._heard_of(part)) for part in parts)
 
     def _heard(self, response: _Response) -> bool:
-        return all(
-            self._sink.played_ms(part.generation) >= part.made_ms
-            for part in response.parts.values()
-        )
+        return all(self._heard_of(part) >= part.made_ms for part in response.parts.values())
 
     def _cut_of(self, response: _Response, part: _Part) -> Cut | None:
-        played_ms = self._sink.played_ms(part.generation)
+        played_ms = self._heard_of(part)
         whole = (part.done or response.done) and played_ms >= part.made_ms
         audio_end_ms = int(min(played_ms, part.made_ms))
         if whole or audio_end_ms <= 0:
