@@ -5,7 +5,7 @@ there is no PCM, as one file a side (legs.py): Ogg Opus, or WAV of G.711.
    several times a second for all calls, and hands it to one thread that writes. Nothing here makes a
    call wait.
 2. Bounded: a disk that is too slow for QUEUE_PIECES pieces of all sound loses whole pieces, which are counted, and
-   never a recording's end: what it has is a whole file. A recording that cannot be written ends, and its call
+   never a recording's end: what it has is a whole file, with silence in their place. A recording that cannot be written ends, and its call
    goes on; so does every other recording.
 3. In the WAV file left is the client as it was understood, losses concealed; right is what it was sent. A pass-through's
    files hold the frames as they came and as they went. All run in real time from the moment
@@ -33,6 +33,7 @@ QUEUE_PIECES = 1_024
 
 _SAMPLE_BYTES = 2
 _CHANNELS = 2
+_SKIP_BYTES = 65_536
 
 
 Piece = bytes | list[RawFrame]
@@ -54,6 +55,11 @@ class _Sound:
         # Brings the header up to date too: a file is readable whenever we die.
         self.file.writeframes(piece)
 
+    def skip(self, size: int) -> None:
+        """Silence, as long as a piece of so many bytes."""
+        for at in range(0, size, _SKIP_BYTES):
+            self.file.writeframes(bytes(min(_SKIP_BYTES, size - at)))
+
     def close(self) -> None:
         self.file.close()
 
@@ -71,6 +77,9 @@ class _Frames:
         for side, leg in enumerate(self._legs):
             leg.add(raw for raw in piece if raw[0] == side)
 
+    def skip(self, size: int) -> None:
+        """Nothing: the frames that follow tell where they belong."""
+
     def close(self) -> None:
         with contextlib.ExitStack() as closing:
             for leg in self._legs:
@@ -82,6 +91,8 @@ class _Recording:
     session: MediaSession
     sink: _Sound | _Frames
     path: Path
+    missing: int = 0
+    """Size of the pieces that found no room since the last one that did."""
     failed: bool = False
 
 
@@ -91,7 +102,7 @@ class Recorder:
     def __init__(self, directory: Path = Path()) -> None:
         self._directory = directory
         self._recordings: dict[MediaSession, _Recording] = {}
-        self._pieces: queue.SimpleQueue[tuple[_Recording, Piece | None] | None] = (
+        self._pieces: queue.SimpleQueue[tuple[_Recording, int, Piece | None] | None] = (
             queue.SimpleQueue()
         )
         self._thread = threading.Thread(target=self._write, name="recorder", daemon=True)
@@ -149,16 +160,19 @@ class Recorder:
         # An end, one a recording, has room always.
         if piece is not None and self._pieces.qsize() >= QUEUE_PIECES:
             self.lost_pieces += 1
+            recording.missing += len(piece)
             return
-        self._pieces.put((recording, piece))
+        missing, recording.missing = recording.missing, 0
+        self._pieces.put((recording, missing, piece))
 
     def _write(self) -> None:
         while (item := self._pieces.get()) is not None:
-            recording, piece = item
+            recording, missing, piece = item
             if recording.failed:
                 self.lost_pieces += piece is not None
                 continue
             try:
+                recording.sink.skip(missing)
                 if piece is None:
                     recording.sink.close()
                 else:

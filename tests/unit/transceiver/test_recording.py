@@ -181,10 +181,11 @@ class FrameTap:
 
     def __init__(self) -> None:
         self.taken = 0
-        self._began_ns = time.monotonic_ns()
+        self._began_ns = 0
 
     def read_frame_tap(self) -> list[RawFrame]:
         i, self.taken = self.taken, self.taken + 1
+        self._began_ns = self._began_ns or time.monotonic_ns()  # once it is recorded
         at_ns = self._began_ns + i * 20_000_000
         return [(0, at_ns, i & 0xFFFF, 960 * i, 960, False, b"\x78" + bytes(999))]
 
@@ -231,6 +232,33 @@ def test_a_slow_disk_loses_pieces_and_never_blocks_nor_loses_the_end(tmp_path: P
     last_page = written[written.rindex(b"OggS") :]
     assert last_page[5] & 4, "the stream has no end"
     assert written.count(b"\x78" + bytes(999)) == in_hand + QUEUE_PIECES
+
+
+def test_what_a_slow_disk_loses_is_silence_in_the_file(tmp_path: Path) -> None:
+    recorder, tap = Recorder(), Tap(4 * 80)
+    tap._piece = b"\x01\x00" * 160
+    recorder.start(tap, tmp_path / "call.wav")  # type: ignore[arg-type]
+    sink = recorder._recordings[tap].sink  # type: ignore[index]
+    assert isinstance(sink, _Sound)
+    is_slow, write = threading.Event(), sink.file.writeframes
+
+    def slowly(data: bytes) -> None:
+        assert is_slow.wait(10)
+        write(data)
+
+    sink.file.writeframes = slowly  # type: ignore[method-assign, assignment]
+    recorder.poll()
+    wait_for(lambda: recorder._pieces.empty())
+    for _ in range(QUEUE_PIECES + 100):
+        recorder.poll()
+    is_slow.set()
+    wait_for(lambda: recorder._pieces.empty())
+    recorder.stop(tap)  # type: ignore[arg-type]
+    recorder.close()
+    assert recorder.lost_pieces == 100
+    left, right, _ = sides(tmp_path / "call.wav")
+    pieces = [b"\x01\x00" * 80] * (1 + QUEUE_PIECES) + [bytes(160)] * 100 + [b"\x01\x00" * 80]
+    assert left == right == b"".join(pieces)
 
 
 async def test_a_pass_through_is_kept_as_it_was_encoded(bench: Bench, tmp_path: Path) -> None:
