@@ -9,6 +9,7 @@ from __future__ import annotations
 import array
 import asyncio
 import fractions
+import itertools
 import json
 import math
 import time
@@ -33,7 +34,10 @@ FRAME_SAMPLES = 960
 WINDOW_S = 3.0
 WINDOWS = 6
 """Within one of so many, everybody must have been served: twenty clients are one Python program on this machine, too."""
-LEAST_PER_S = 45
+LEAST_SHARE = 0.9
+"""Of what each stage got from the one before it."""
+LEAST_PER_S = 20
+"""Of the 50 packets that a client sends on a machine with time for twenty of them."""
 STAGES = ["answer", "ice", "dtls", "channel", "first_audio_in", "first_audio_out"]
 CONNECT_TIMEOUT_S = 60.0
 
@@ -64,15 +68,15 @@ class Tone(MediaStreamTrack):
 
     def __init__(self) -> None:
         super().__init__()
-        self._number = 0
+        self.number = 0
         self._began = time.monotonic()
 
     async def recv(self) -> Packet:
-        await asyncio.sleep(max(0.0, self._began + self._number * 0.02 - time.monotonic()))
-        packet = Packet(self.packets[self._number % len(self.packets)])
-        packet.pts = self._number * FRAME_SAMPLES
+        await asyncio.sleep(max(0.0, self._began + self.number * 0.02 - time.monotonic()))
+        packet = Packet(self.packets[self.number % len(self.packets)])
+        packet.pts = self.number * FRAME_SAMPLES
         packet.time_base = fractions.Fraction(1, SAMPLE_RATE)
-        self._number += 1
+        self.number += 1
         return packet
 
 
@@ -81,6 +85,7 @@ class Client:
     """One call as its client saw it."""
 
     connection: RTCPeerConnection
+    tone: Tone
     url: str = ""
     candidates: list[str] = field(default_factory=list)
     """Of the answer, HOST:PORT."""
@@ -116,9 +121,9 @@ class Client:
 async def call(base: str) -> AsyncIterator[Client]:
     """Place a call at the demo and hold it; DELETE ends it."""
     connection = RTCPeerConnection(RTCConfiguration(iceServers=[]))
-    client = Client(connection)
+    client = Client(connection, Tone())
     listening: list[asyncio.Task[None]] = []
-    connection.addTrack(Tone())
+    connection.addTrack(client.tone)
     channel = connection.createDataChannel("oai-events")
     channel.on("message", client.on_event)
     connection.on(
@@ -158,9 +163,10 @@ async def call(base: str) -> AsyncIterator[Client]:
 
 @dataclass
 class Counts:
-    """What has come and gone so far, in packets."""
+    """What has come and gone so far, in packets, in the order of its way."""
 
     at_s: float
+    sent: int
     server_in: int
     server_out: int
     heard: int
@@ -170,6 +176,7 @@ class Counts:
         """Of each so many a second."""
         elapsed_s = self.at_s - before.at_s
         return [
+            (self.sent - before.sent) / elapsed_s,
             (self.server_in - before.server_in) / elapsed_s,
             (self.server_out - before.server_out) / elapsed_s,
             (self.heard - before.heard) / elapsed_s,
@@ -189,11 +196,18 @@ async def counts_of(http: aiohttp.ClientSession, client: Client) -> Counts:
     """Both views at one moment."""
     seen = await stats_of(http, client)
     at_s = time.monotonic()
-    return Counts(at_s, seen["packets_in"], seen["packets_out"], client.frames, client.loud_frames)
+    server = seen["packets_in"], seen["packets_out"]
+    return Counts(at_s, client.tone.number, *server, client.frames, client.loud_frames)
+
+
+def is_served(rates: list[float]) -> bool:
+    """Whether a client talks, and each stage passes on what it got."""
+    passed_on = all(later >= LEAST_SHARE * rate for rate, later in itertools.pairwise(rates))
+    return rates[0] >= LEAST_PER_S and passed_on
 
 
 async def served(http: aiohttp.ClientSession, demo: Demo, clients: list[Client]) -> list[str]:
-    """Who got less than a packet each 22 ms in a window of time, and of what; nothing when all is well."""
+    """Whose packets did not all come through in a window of time, with the rates of `Counts`; nothing when all is well."""
     forwarded = 'relay_tx_packets_total{side="internal"}'
     began_s, passed = time.monotonic(), (await asyncio.to_thread(demo.metrics))[forwarded]
     before = [await counts_of(http, client) for client in clients]
@@ -201,9 +215,9 @@ async def served(http: aiohttp.ClientSession, demo: Demo, clients: list[Client])
     after = [await counts_of(http, client) for client in clients]
     passed = (await asyncio.to_thread(demo.metrics))[forwarded] - passed
     rates = [now.since(then) for then, now in zip(before, after, strict=True)]
-    short = [f"client {i}: {rate}" for i, rate in enumerate(rates) if min(rate) < LEAST_PER_S]
-    relayed = passed / (time.monotonic() - began_s)
-    return short + ([f"relay: {relayed}"] if relayed < CLIENTS * LEAST_PER_S else [])
+    short = [f"client {i}: {one}" for i, one in enumerate(rates) if not is_served(one)]
+    relayed, sent = passed / (time.monotonic() - began_s), sum(one[0] for one in rates)
+    return short + ([f"relay: {relayed} of {sent}"] if relayed < LEAST_SHARE * sent else [])
 
 
 @pytest.fixture(scope="module")
@@ -229,7 +243,7 @@ async def test_twenty_clients_at_once(demo: Demo) -> None:
         for _ in range(WINDOWS):
             if not (short := await served(http, demo, clients)):
                 break
-        assert short == []
+        assert not short, "\n".join(short)
         during = await asyncio.to_thread(demo.metrics)
         seen = [await stats_of(http, client) for client in clients]
         selected = [client.selected() for client in clients]
