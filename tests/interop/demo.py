@@ -18,6 +18,8 @@ from tests.support.netns import Namespace
 from tests.support.process import Process, ProcessError, Processes
 
 READY_TIMEOUT_S = 90.0
+HTTP_TIMEOUT_S = 30.0
+"""The relay's control process runs at nice 19: beside others' work it gets a hundredth of a CPU."""
 _READY = re.compile(r"open (https?://\S+)\s+\(relay at (\S+) over UDP")
 
 
@@ -37,10 +39,10 @@ class Demo:
     def metrics(self) -> dict[str, float]:
         """The relay's samples now: 'relay_flows{state="established"}' → value."""
         host, _, port = self.admin.rpartition(":")
-        connection = http.client.HTTPConnection(host, int(port), timeout=10)
+        connection = http.client.HTTPConnection(host, int(port), timeout=HTTP_TIMEOUT_S)
         if self.namespace is not None:
             connection.sock = self.namespace.socket()
-            connection.sock.settimeout(10)
+            connection.sock.settimeout(HTTP_TIMEOUT_S)
             connection.sock.connect((host, int(port)))
         try:
             connection.request("GET", "/metrics")

@@ -27,7 +27,7 @@ from relay.wire.keyring import generate_line
 from relay.wire.spp import FlowKey
 from tests.support.linksim import Link, LinkEnd, LinkProfile
 from tests.support.netns import Namespace
-from tests.support.process import Process, Processes, session_members
+from tests.support.process import READY_TIMEOUT_S, Process, Processes, session_members
 from tests.support.redis_hosts import redis_key
 from tests.support.relayed import wait_until
 
@@ -40,7 +40,8 @@ INTERNAL_PORT = 4000
 MEDIA_PORT = 5000
 HTTP_PORT = 8080
 ADMIN_PORT = 9478
-HTTP_TIMEOUT_S = 15.0
+HTTP_TIMEOUT_S = 30.0
+"""A relay's control process runs at nice 19: beside others' work it gets a hundredth of a CPU."""
 ANY_BEARER = "ek_test"
 """Good for a transceiver without keys."""
 
@@ -307,7 +308,7 @@ class RelayHost:
     def wait_ready(self) -> None:
         """Wait until it serves."""
         self.process.wait_event("serving")
-        wait_until(lambda: self.get("/readyz")[0] == 200, "relay ready")
+        wait_until(lambda: self.get("/readyz")[0] == 200, "relay ready", READY_TIMEOUT_S)
 
     def kill(self) -> None:
         """kill -9 of every process of the relay."""
@@ -323,7 +324,7 @@ class RelayHost:
 
     def metrics(self) -> dict[str, float]:
         """Samples now: `relay_flows{state="established"}` to value."""
-        return read_metrics(self.get("/metrics")[1])
+        return read_metrics(self.get("/metrics"))
 
     def flows(self) -> dict[str, float]:
         """Flows by state."""
@@ -378,7 +379,7 @@ class TransceiverHost:
     def wait_ready(self) -> None:
         """Wait until it takes calls."""
         self.process.listening("http")
-        wait_until(lambda: self.get("/readyz")[0] == 200, "transceiver ready")
+        wait_until(lambda: self.get("/readyz")[0] == 200, "transceiver ready", READY_TIMEOUT_S)
 
     def kill(self) -> None:
         """kill -9 of every process of the pool."""
@@ -396,7 +397,7 @@ class TransceiverHost:
 
     def metrics(self) -> dict[str, float]:
         """Samples of the pool now."""
-        return read_metrics(self.get("/metrics")[1])
+        return read_metrics(self.get("/metrics"))
 
     def stats(self, location: str) -> dict[str, Any]:
         """GET …/stats of a call; AssertionError unless it is known."""
@@ -406,8 +407,10 @@ class TransceiverHost:
         return found
 
 
-def read_metrics(text: str) -> dict[str, float]:
-    """Prometheus text to samples by name and labels."""
+def read_metrics(answer: tuple[int, str]) -> dict[str, float]:
+    """Status and Prometheus text to samples by name and labels; AssertionError when there is none."""
+    status, text = answer
+    assert status == 200, f"/metrics: {status or 'no answer'}"
     found: dict[str, float] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:

@@ -13,6 +13,7 @@ import contextlib
 import ctypes
 import itertools
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -24,6 +25,8 @@ CLONE_NEWNET = 0x40000000
 ADDRESS = "198.18.0.1"
 """The interface's address inside every namespace."""
 
+_RUN = secrets.token_hex(2)
+"""A run that was killed leaves its namespaces, and another one may get its process id."""
 _serial = itertools.count()
 _cables = itertools.count(1)
 
@@ -49,7 +52,7 @@ class Namespace:
     """A context manager; programs start inside with `prefix`, sockets are made with `socket`."""
 
     def __init__(self) -> None:
-        self.name = f"vr{os.getpid()}-{next(_serial)}"
+        self.name = f"vr{os.getpid()}-{_RUN}-{next(_serial)}"
         self.address = ADDRESS
         try:
             _ip("netns", "add", self.name)
