@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from signal import SIGKILL, SIGTERM, Signals
+from signal import SIGKILL, SIGSTOP, SIGTERM, Signals
 from types import TracebackType
 from typing import Any
 
@@ -161,17 +161,25 @@ class Process:
         return self.wait(timeout_s)
 
     def kill(self) -> None:
-        """End the program and whatever is left of its session, at once; afterwards nobody has its ports."""
+        """End the program and whatever is left of its session, at once: none lives to see another die, and
+        afterwards nobody has its ports.
+        """
+        self._signal_all(SIGSTOP)
         deadline = time.monotonic() + STOP_TIMEOUT_S
-        while members := session_members(self._popen.pid):
-            for pid in members:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, SIGKILL)
+        while members := self._signal_all(SIGKILL):
             self._popen.poll()
             if time.monotonic() > deadline:
                 raise ProcessError(f"{members} outlive SIGKILL\n{self.tail()}")
             time.sleep(0.001)
         self._popen.wait()
+
+    def _signal_all(self, signum: Signals) -> list[int]:
+        """Signal each process of the session; those that were there."""
+        members = session_members(self._popen.pid)
+        for pid in members:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signum)
+        return members
 
     def tail(self) -> str:
         """The end of the log, headed by the command line."""
