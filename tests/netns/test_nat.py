@@ -15,7 +15,7 @@ import pytest
 from tests.support.caller import Caller
 from tests.support.lab import VIP, Lab, RelayHost, TransceiverHost
 from tests.support.nat import Nat
-from tests.support.process import Process
+from tests.support.process import Process, Processes
 from tests.support.relayed import wait_until
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(120)]
@@ -69,10 +69,10 @@ def test_both_directions_come_back_with_the_next_check(
 
 
 def test_a_stock_client_stays_connected(
-    module_lab: Lab, relay: RelayHost, transceiver: TransceiverHost, nat: Nat
+    processes: Processes, relay: RelayHost, transceiver: TransceiverHost, nat: Nat
 ) -> None:
     origin = "http://{}:{}".format(*transceiver.http)
-    client = module_lab.processes.start(
+    client = processes.start(
         *nat.client.namespace.prefix, sys.executable, "-m", "tests.netns.stock_client", origin,
         name="stock-client", cwd=Path(__file__).resolve().parents[2],
     )  # fmt: skip

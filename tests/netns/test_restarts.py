@@ -79,6 +79,11 @@ def process_of(transceiver: TransceiverHost, caller: Caller) -> dict[str, int]:
     return found
 
 
+def statuses(transceiver: TransceiverHost, callers: list[Caller]) -> set[int]:
+    """Of the answers to who asks for these calls."""
+    return {transceiver.answer(f"{caller.location}/stats")[0] for caller in callers}
+
+
 def test_the_whole_relay_is_killed_and_started_again(
     relay: RelayHost, transceiver: TransceiverHost, client: Host
 ) -> None:
@@ -136,7 +141,7 @@ def test_the_whole_transceiver_is_killed_and_started_again(
         died_s = time.monotonic()
         transceiver.start()
         transceiver.wait_ready()
-        assert {transceiver.get(f"{caller.location}/stats")[0] for caller in old} == {404}
+        assert statuses(transceiver, old) == {404}
         assert {caller.hang_up() for caller in old} == {404}
         with calls(transceiver, client, CALLERS // 2) as new:
             outcomes = [caller.observe(1.0) for caller in new]
@@ -161,10 +166,10 @@ def test_one_process_of_the_pool_is_killed(
         kept = [c for c in callers if c not in lost]
         os.kill(victim["pid"], signal.SIGKILL)
         died_s = time.monotonic()
-        wait_until(lambda: transceiver.get(f"{lost[0].location}/stats")[0] == 404, "reported lost")
+        wait_until(lambda: statuses(transceiver, lost) == {404}, "reported lost")
         time.sleep(1.0)
         until_s = time.monotonic()
-        assert {transceiver.get(f"{caller.location}/stats")[0] for caller in lost} == {404}
+        assert statuses(transceiver, lost) == {404}
         for caller in kept:
             assert caller.settled(died_s, until_s).lost == 0
             assert transceiver.stats(caller.location)["state"] == "connected"

@@ -395,13 +395,25 @@ class TransceiverHost:
         authorized = {"Authorization": f"Bearer {self.bearer}"}
         return self.host.request(self.http, "GET", path, **authorized)[:2]
 
+    def answer(self, path: str) -> tuple[int, str]:
+        """GET of a call, asked again while its process does not get round to an answer (503)."""
+        found = 503, ""
+
+        def is_answered() -> bool:
+            nonlocal found
+            found = self.get(path)
+            return found[0] != 503
+
+        wait_until(is_answered, f"another answer than 503 to {path}")
+        return found
+
     def metrics(self) -> dict[str, float]:
         """Samples of the pool now."""
         return read_metrics(self.get("/metrics"))
 
     def stats(self, location: str) -> dict[str, Any]:
         """GET …/stats of a call; AssertionError unless it is known."""
-        status, body = self.get(f"{location}/stats")
+        status, body = self.answer(f"{location}/stats")
         assert status == 200, (status, body)
         found: dict[str, Any] = json.loads(body)
         return found
