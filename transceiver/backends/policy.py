@@ -15,8 +15,8 @@ from .dialect import Event
 
 _FREE: Final = frozenset(("type", "conversation", "input", "metadata"))
 
-_Paths = tuple[frozenset[str], frozenset[str]]
-"""Those that may change, and those above them."""
+_Paths = tuple[frozenset[str], frozenset[str], int]
+"""Those that may change, those above them, and the names in the longest: a client's may have a hundred thousand."""
 
 
 def restrict(session: Event, updatable: Iterable[str] | None) -> tuple[Event, list[str]]:
@@ -25,16 +25,17 @@ def restrict(session: Event, updatable: Iterable[str] | None) -> tuple[Event, li
         return session, []
     refused: list[str] = []
     paths = frozenset(updatable)
-    above = frozenset(above for path in paths for above in _with_all_above(path)) - paths
-    return _restrict(session, "", (paths, above), refused), refused
+    depth = max((path.count(".") + 1 for path in paths), default=1)
+    above = frozenset(above for path in paths for above in _with_all_above(path, depth)) - paths
+    return _restrict(session, "", (paths, above, depth), refused), refused
 
 
 def _restrict(value: Event, prefix: str, updatable: _Paths, refused: list[str]) -> Event:
-    paths, above = updatable
+    paths, above, depth = updatable
     kept: Event = {}
     for name, field in value.items():
         path = prefix + name
-        if path in _FREE or not paths.isdisjoint(_with_all_above(path)):
+        if path in _FREE or not paths.isdisjoint(_with_all_above(path, depth)):
             kept[name] = field
         elif isinstance(field, dict) and path in above:
             kept[name] = _restrict(field, path + ".", updatable, refused)
@@ -43,6 +44,6 @@ def _restrict(value: Event, prefix: str, updatable: _Paths, refused: list[str]) 
     return kept
 
 
-def _with_all_above(path: str) -> Iterable[str]:
-    """`a.b.c`: `a`, `a.b` and itself."""
-    return itertools.accumulate(path.split("."), "{}.{}".format)
+def _with_all_above(path: str, depth: int) -> Iterable[str]:
+    """`a.b.c`: `a`, `a.b` and itself, as far as they have so many names."""
+    return itertools.accumulate(path.split(".", depth)[:depth], "{}.{}".format)

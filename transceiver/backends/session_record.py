@@ -14,6 +14,8 @@ from .dialect import Event, session_format, with_formats
 from .sized import SizedEvents, size_of
 
 SESSION_MAX_BYTES: Final = 262_144
+ASKED_MAX: Final = 64
+"""Updates without an answer; the oldest then counts as taken."""
 _IDENTITY: Final = ("type", "id")
 """Fields by which an object says what it is."""
 
@@ -59,11 +61,15 @@ class SessionRecord:
     def ask(self, name: str, session: Event) -> None:
         """An update of this event id is on its way up."""
         self.answered(name)  # a client may give all its events one id
-        if size_of(merge(self.hoped, session)) > SESSION_MAX_BYTES:
+        size_bytes = size_of(session)
+        fits = (
+            self.size_bytes + size_bytes <= SESSION_MAX_BYTES
+        )  # of what surely does, nothing is merged
+        if not fits and size_of(merge(self.hoped, session)) > SESSION_MAX_BYTES:
             self.outgrown += 1
             return
-        self._asked.put(name, session)
-        while self._asked.size_bytes > SESSION_MAX_BYTES:
+        self._asked.put(name, session, size_bytes)
+        while self._asked.size_bytes > SESSION_MAX_BYTES or len(self._asked) > ASKED_MAX:
             self.answered(next(iter(self._asked)))
 
     def answered(self, name: str | None) -> None:

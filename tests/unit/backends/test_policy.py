@@ -41,3 +41,9 @@ def test_many_paths_cost_no_more_than_few() -> None:
     started_s = time.thread_time()
     assert restrict(session, [f"audio.x{number}" for number in range(500)])[0] == {}
     assert time.thread_time() - started_s < 0.5
+
+
+def test_a_name_of_many_dots_costs_no_more_than_one_of_few() -> None:
+    started_s = time.thread_time()
+    assert restrict({"." * 250_000: 1}, ["audio.output.voice"]) == ({}, ["." * 250_000])
+    assert time.thread_time() - started_s < 0.5
