@@ -6,7 +6,7 @@
    its loop stands still: no client hangs on a process that is stuck.
 3. Connections are bounded, from accept(2) on. A newcomer beyond the bound, or beyond the descriptors,
    takes the place of the one that has waited longest for its client: for TLS's handshake, a head, a
-   body, another request. Where all requests have come whole, it is the newcomer who goes.
+   body, another request. Where all requests have come whole, it is the newcomer who goes. Each is counted.
 4. The end (`close`): no SYN gets in any more, the queues are emptied, and everybody who is in gets an
    answer, which ends his connection. Nobody is reset.
 """
@@ -114,6 +114,8 @@ class Listener:
         while True:
             now_s = self._loop.time()
             for connection in [one for one in self._open if one.is_overdue(now_s)]:
+                if connection.is_owed_an_answer():
+                    self._count("overdue")
                 self._cut(connection)
             for row, listening in enumerate(self._sockets):
                 if row != self._row:
@@ -153,6 +155,7 @@ class Listener:
             self._fall_short(listening, error)
             return
         if len(self._open) >= self._limit and not self._make_room():
+            self._count("refused")
             client.close()
             return
         client.setblocking(False)
@@ -196,8 +199,13 @@ class Listener:
         waiting = [one for one in self._open if one.waits_for_client()]
         if not waiting:
             return False
+        self._count("displaced")
         self._cut(min(waiting, key=lambda one: one.since_s))
         return True
+
+    def _count(self, reason: str) -> None:
+        """One of metrics.HTTP_CUTS."""
+        self._board.add(self._row, f"http_cut.{reason}")
 
     def _cut(self, connection: Connection) -> None:
         # It is lost a moment later; whoever makes room meanwhile needs another one.

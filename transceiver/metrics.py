@@ -75,6 +75,8 @@ REFUSALS = (
     "draining",
     "other",
 )
+HTTP_CUTS = ("overdue", "displaced", "refused")
+"""Something was too late (connection.py); it gave way to a newcomer; there was no room for it (listener.py, rule 3)."""
 OPEN_STATES = (CallState.NEW, CallState.CONNECTING, CallState.CONNECTED)
 LOST_WITH_ITS_PROCESS = "process_ended"
 END_REASONS = (*CLOSE_REASONS, LOST_WITH_ITS_PROCESS, "other")
@@ -96,6 +98,7 @@ def board_names() -> list[str]:
         *(f"ended.{reason}" for reason in END_REASONS),
         *(f"drop.{reason}" for reason in DROP_REASONS),
         *(f"refused.{code}" for code in REFUSALS),
+        *(f"http_cut.{reason}" for reason in HTTP_CUTS),
         *(
             f"setup.{stage}.{index}"
             for stage in STAGES
@@ -226,6 +229,15 @@ class _PoolCollector:
                 "transceiver_offers_refused", "Offers refused, by code.", labels=["code"]
             ),
             ((code, total(f"refused.{code}")) for code in REFUSALS),
+        )
+        yield _labelled(
+            CounterMetricFamily(
+                "transceiver_http_connections_cut",
+                "HTTP connections that were ended early: handshake, head, body or answer was late (overdue), they gave way "
+                "to a newcomer (displaced), or nobody could give way to them (refused).",
+                labels=["reason"],
+            ),
+            ((reason, total(f"http_cut.{reason}")) for reason in HTTP_CUTS),
         )
         yield _labelled(
             CounterMetricFamily(

@@ -24,6 +24,7 @@ from transceiver import connection, listener
 from transceiver.board import Board, Serving
 from transceiver.connection import Phase
 from transceiver.listener import Listener
+from transceiver.metrics import HTTP_CUTS, board_names
 from transceiver.sockets import open_http
 
 Reader: TypeAlias = asyncio.StreamReader
@@ -42,9 +43,14 @@ class _Door:
         self.kept = asyncio.Semaphore(0)
         """One for each request that waits there."""
         self.sockets = open_http(Endpoint.of("127.0.0.1", 0), 2)
-        self.board = Board(2, ["serving", "heartbeat_ns"])
+        self.board = Board(2, board_names())
         for row in range(2):
             self.serving(row)
+
+    def cuts(self) -> dict[str, int]:
+        """Connections that were cut, by reason; those that were not are left out."""
+        counts = {reason: self.board.get(0, f"http_cut.{reason}") for reason in HTTP_CUTS}
+        return {reason: count for reason, count in counts.items() if count}
 
     def serving(self, row: int) -> None:
         self.board.set(row, "serving", Serving.SERVING)
@@ -160,6 +166,7 @@ async def test_who_takes_too_long_is_cut_off(
         writer.write(sent)
         await reader.read()
         writer.close()
+    assert door.cuts() == ({} if phase is Phase.IDLE else {"overdue": 1})
 
 
 async def test_a_newcomer_beyond_the_bound_takes_the_place_of_who_waited_longest(
@@ -178,6 +185,7 @@ async def test_a_newcomer_beyond_the_bound_takes_the_place_of_who_waited_longest
         assert (await idle[3][0].readline()).split()[1] == b"200"
         for _, writer in idle:
             writer.close()
+    assert door.cuts() == {"displaced": 1}
 
 
 def _bound(monkeypatch: pytest.MonkeyPatch, connections: int) -> None:
@@ -280,6 +288,7 @@ async def test_no_request_that_has_come_whole_makes_way(monkeypatch: pytest.Monk
         for reader, writer in late:
             assert (await reader.readline()).split()[1] == b"200"
             writer.close()
+    assert door.cuts() == {"refused": 1}
 
 
 class _Short(socket.socket):
