@@ -75,6 +75,9 @@ void vr_engine_serve_clock(struct vr_engine *e) {
         while (vr_wheel_take(&e->wheel, e->clock_ms, &cursor, &session)) {
             now_ns = vr_engine_now_ns();
             note_lateness(e, now_ns - deadline_ns);
+            uint32_t missed = vr_wheel_missed(&e->wheel, session, e->clock_ms);
+            if (missed != 0 && e->seats[session].media != NULL)
+                vr_session_skip(e->seats[session].media, missed);
             int shift_ms = vr_engine_tick(e, session, deadline_ns, now_ns);
             vr_wheel_again(&e->wheel, session, e->clock_ms, shift_ms);
         }

@@ -97,6 +97,11 @@ const struct vr_frame *vr_frame_pacer_tick(struct vr_frame_pacer *p, struct vr_f
     return frame;
 }
 
+void vr_frame_pacer_skip(struct vr_frame_pacer *p, uint32_t ticks) {
+    p->timestamp += ticks * tick_units(p);
+    p->busy_ticks -= ticks < p->busy_ticks ? ticks : p->busy_ticks;
+}
+
 void vr_frame_pacer_sent(struct vr_frame_pacer *p) {
     pop(p);
 }

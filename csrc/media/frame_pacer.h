@@ -38,6 +38,7 @@ uint32_t vr_frame_pacer_waiting_ms(const struct vr_frame_pacer *pacer); /* any t
 /* Player. The frame to send at this tick, or NULL; its timestamp and marker are in `out`, which has no
  * payload. After sending it: vr_frame_pacer_sent. */
 const struct vr_frame *vr_frame_pacer_tick(struct vr_frame_pacer *pacer, struct vr_frame *out);
+void vr_frame_pacer_skip(struct vr_frame_pacer *pacer, uint32_t ticks); /* so many were left out */
 void vr_frame_pacer_sent(struct vr_frame_pacer *pacer);
 
 #endif

@@ -301,7 +301,7 @@ static void send_block(struct vr_pacer *p, int16_t *pcm, size_t got, struct vr_p
 void vr_pacer_tick(struct vr_pacer *p, int16_t *pcm, struct vr_pacer_block *out) {
     uint32_t flushed = atomic_load_explicit(&p->flushed_through, memory_order_acquire);
     *out = (struct vr_pacer_block){.timestamp = p->timestamp};
-    p->timestamp += p->config.clock_hz / 1000 * BLOCK_MS;
+    vr_pacer_skip(p, 1);
 
     size_t got = fade_out(p, flushed, pcm);
     discard(p, flushed);
@@ -325,8 +325,12 @@ void vr_pacer_tick(struct vr_pacer *p, int16_t *pcm, struct vr_pacer_block *out)
     }
 }
 
+void vr_pacer_skip(struct vr_pacer *p, uint32_t ticks) {
+    p->timestamp += ticks * (p->config.clock_hz / 1000 * BLOCK_MS);
+}
+
 void vr_pacer_pause(struct vr_pacer *p) {
-    p->timestamp += p->config.clock_hz / 1000 * BLOCK_MS;
+    vr_pacer_skip(p, 1);
     p->talking = false;
     p->broken = true;
     p->last = 0;

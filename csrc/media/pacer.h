@@ -64,6 +64,9 @@ void vr_pacer_tick(struct vr_pacer *pacer, int16_t *pcm, struct vr_pacer_block *
  * afterwards, and what is flushed meanwhile is gone without a fade. */
 void vr_pacer_pause(struct vr_pacer *pacer);
 
+/* Player: so many ticks were left out. */
+void vr_pacer_skip(struct vr_pacer *pacer, uint32_t ticks);
+
 struct vr_pacer_counts {
     uint64_t blocks; /* sent */
     uint64_t talkspurts;

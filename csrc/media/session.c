@@ -382,6 +382,15 @@ bool vr_session_tick(struct vr_session *s, uint64_t now_ns, bool paused,
     return heard;
 }
 
+void vr_session_skip(struct vr_session *s, uint32_t ticks) {
+    if (s->srtp_out == NULL)
+        return;
+    if (s->config.mode == VR_SESSION_PCM)
+        vr_pacer_skip(s->pacer, ticks);
+    else if (s->config.mode == VR_SESSION_FRAMES)
+        vr_frame_pacer_skip(&s->frame_pacer, ticks);
+}
+
 int vr_session_shift_ms(const struct vr_session *s, uint64_t late_ns) {
     return s->config.mode == VR_SESSION_PCM ? vr_receiver_shift_ms(&s->receiver, late_ns) : 0;
 }

@@ -119,6 +119,9 @@ struct vr_session_output {
 bool vr_session_tick(struct vr_session *session, uint64_t now_ns, bool paused,
                      struct vr_session_output *out);
 
+/* So many ticks were left out before the next: what is sent afterwards is so much later, in its timestamps too. */
+void vr_session_skip(struct vr_session *session, uint32_t ticks);
+
 /* By how many ms the tick after the last one, which came `late_ns` after its time, had better be later
  * (negative: earlier) than 20 ms, so that sound goes out when it is due. */
 int vr_session_shift_ms(const struct vr_session *session, uint64_t late_ns);

@@ -46,6 +46,12 @@ bool vr_wheel_take(struct vr_wheel *w, uint64_t ms, uint32_t *cursor, uint32_t *
  * that as far as there is room. */
 void vr_wheel_again(struct vr_wheel *w, uint32_t session, uint64_t ms, int shift_ms);
 
+/* The rounds that a session which is served at `ms` was left out of since it was due. */
+static inline uint32_t vr_wheel_missed(const struct vr_wheel *w, uint32_t session, uint64_t ms) {
+    uint64_t late_ms = ms - w->due_ms[session];
+    return late_ms < VR_WHEEL_SLOTS ? 0 : (uint32_t)(late_ms / VR_WHEEL_SLOTS);
+}
+
 /* How many ticks all sessions have after `after_ms` and until `through_ms`, if nobody moves; those before were
  * served or skipped. */
 uint64_t vr_wheel_ticks(const struct vr_wheel *w, uint64_t after_ms, uint64_t through_ms);

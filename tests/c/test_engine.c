@@ -561,8 +561,14 @@ TEST(a_late_clock_counts_every_tick_once) {
     uint64_t slept_ms = vr_engine_now_ns() / VR_MS_NS - 1000;
     for (uint32_t i = 0; i < 2; i++)
         open_session(&b, i, VR_SESSION_PCM);
+    CHECK_EQ(vr_engine_keys(e, 0, key(1), key(2)), 0);
     vr_engine_serve_commands(e, slept_ms * VR_MS_NS);
     e->clock_ms = slept_ms;
+    struct vr_pacer *pacer = vr_session_pacer(e->seats[0].media);
+    struct vr_pacer_block block;
+    int16_t pcm[VR_BLOCK_MAX_SAMPLES];
+    vr_pacer_tick(pacer, pcm, &block);
+    uint32_t first = block.timestamp;
     uint64_t due_ms[2] = {e->wheel.due_ms[0], e->wheel.due_ms[1]}, expected = 0;
     vr_engine_serve_clock(e);
     uint64_t took_ns = vr_engine_now_ns() - e->clock_ms * VR_MS_NS;
@@ -570,6 +576,10 @@ TEST(a_late_clock_counts_every_tick_once) {
         expected += (e->clock_ms - due_ms[i]) / 20 + 1;
     CHECK_EQ(e->counts.ticks, 2 * VR_ENGINE_CATCH_UP_MS / 20);
     CHECK_EQ(e->counts.ticks + e->counts.skipped_ticks, expected);
+
+    /* what is said next is said a second later */
+    vr_pacer_tick(pacer, pcm, &block);
+    CHECK_EQ(block.timestamp - first, 160 * ((e->clock_ms - due_ms[0]) / 20 + 2));
 
     uint64_t counted = 0, least_ns = 0;
     for (uint64_t i = 0; i < VR_ENGINE_LATENESS; i++) {

@@ -28,6 +28,24 @@ static int tick(struct vr_frame_pacer *p, unsigned *ticks, int *marker) {
     return number;
 }
 
+TEST(ticks_left_out_are_a_gap_of_the_timestamp) {
+    struct vr_frame_pacer p;
+    struct vr_frame out;
+    CHECK(vr_frame_pacer_init(&p, 48000, 0, 1000, 65536));
+    for (int i = 0; i < 3; i++)
+        CHECK(vr_frame_pacer_write(&p, 3 * 960, (const uint8_t *)"x", 1));
+    CHECK(vr_frame_pacer_tick(&p, &out) != NULL);
+    CHECK_EQ(out.timestamp, 1000);
+    vr_frame_pacer_sent(&p);
+    vr_frame_pacer_skip(&p, 50);
+    CHECK(vr_frame_pacer_tick(&p, &out) != NULL); /* the time of the first is over */
+    CHECK_EQ(out.timestamp, 1000 + 51 * 960);
+    vr_frame_pacer_sent(&p);
+    vr_frame_pacer_skip(&p, 1);
+    CHECK(vr_frame_pacer_tick(&p, &out) == NULL); /* one of its three is left */
+    vr_frame_pacer_free(&p);
+}
+
 TEST(each_frame_takes_its_own_time) {
     struct vr_frame_pacer *p = start(0, 4096);
     static const int expected[] = {1, -1, -1, 2, 3, -1, -1, 4};
