@@ -29,7 +29,7 @@ RECEIVE_STATUSES = (
     "empty_payload", "payload_type", "broken_payload",
 )
 CHECK_STATUSES = (
-    "ok", "role_conflict", "malformed", "no_check", "unknown_ufrag", "wrong_username",
+    "ok", "role_conflict", "unknown_attribute", "malformed", "no_check", "unknown_ufrag", "wrong_username",
     "wrong_integrity", "replayed_check", "flow_key_limit",
 )
 DROP_NAMES = tuple(vr_engine_drop_name(i).decode() for i in range(VR_ENGINE_DROP_COUNT))

@@ -49,7 +49,7 @@ PYTHON_NICE = 10
 DIGITS = "0123456789*#ABCD"
 """Telephone events 0..15 (RFC 4733 3.2)."""
 
-ANSWERED = frozenset({"ok", "role_conflict"})
+ANSWERED = frozenset({"ok", "role_conflict", "unknown_attribute"})
 """Outcomes of a check that are no drops."""
 
 IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network

@@ -17,9 +17,11 @@
 
 enum {
     FIRST_TRANSACTIONS = 32,
+    STUN_UNKNOWN_ATTRIBUTE = 420,
     STUN_ROLE_CONFLICT = 487,
     ATTRIBUTE_MESSAGE_INTEGRITY = 0x0008,
     ATTRIBUTE_ERROR_CODE = 0x0009,
+    ATTRIBUTE_UNKNOWN_ATTRIBUTES = 0x000A,
     ATTRIBUTE_XOR_MAPPED_ADDRESS = 0x0020,
     ATTRIBUTE_FINGERPRINT = 0x8028,
     TYPE_BINDING_SUCCESS = 0x0101,
@@ -389,16 +391,38 @@ static size_t write_success(struct ice_session *s, const struct vr_stun *request
     return seal(s, reply, p + 4 + ip_bytes);
 }
 
+static size_t padded(size_t bytes) {
+    return (bytes + 3) / 4 * 4;
+}
+
+/* RFC 8489 14.8 */
+static uint8_t *error_code(uint8_t *p, unsigned code, const char *reason) {
+    size_t bytes = 4 + strlen(reason);
+    p = attribute(p, ATTRIBUTE_ERROR_CODE, bytes);
+    memset(p, 0, padded(bytes));
+    p[2] = (uint8_t)(code / 100);
+    p[3] = (uint8_t)(code % 100);
+    memcpy(p + 4, reason, strlen(reason));
+    return p + padded(bytes);
+}
+
 static size_t write_role_conflict(struct ice_session *s, const struct vr_stun *request,
                                   uint8_t *reply) {
-    static const char reason[] = "Role Conflict";
     uint8_t *p = begin_reply(reply, TYPE_BINDING_ERROR, request->tid);
-    p = attribute(p, ATTRIBUTE_ERROR_CODE, 4 + sizeof reason - 1);
-    memset(p, 0, 4 + 16);
-    p[2] = STUN_ROLE_CONFLICT / 100;
-    p[3] = STUN_ROLE_CONFLICT % 100;
-    memcpy(p + 4, reason, sizeof reason - 1);
-    return seal(s, reply, p + 4 + (sizeof reason - 1 + 3) / 4 * 4);
+    return seal(s, reply, error_code(p, STUN_ROLE_CONFLICT, "Role Conflict"));
+}
+
+/* RFC 8489 6.3.1, 14.9 */
+static size_t write_unknown_attributes(struct ice_session *s, const struct vr_stun *request,
+                                       uint8_t *reply) {
+    uint8_t *p = begin_reply(reply, TYPE_BINDING_ERROR, request->tid);
+    size_t bytes = 2 * (size_t)request->unknown_count;
+    p = error_code(p, STUN_UNKNOWN_ATTRIBUTE, "Unknown Attribute");
+    p = attribute(p, ATTRIBUTE_UNKNOWN_ATTRIBUTES, bytes);
+    memset(p, 0, padded(bytes));
+    for (unsigned i = 0; i < request->unknown_count; i++)
+        vr_store_be16(p + 2 * i, request->unknown[i]);
+    return seal(s, reply, p + padded(bytes));
 }
 
 /* Whom a check is for; NULL and the reason when nobody may answer it. */
@@ -446,6 +470,11 @@ enum vr_ice_status vr_ice_check(struct vr_ice *ice, const uint8_t *data, size_t 
         return VR_ICE_FLOW_KEY_LIMIT;
     if (seen == NULL)
         remember(s, m.tid, key, now_ns);
+    if (m.unknown_count >
+        0) { /* RFC 8489 6.3.1: once it is authenticated, and before it is anything else */
+        out->reply_bytes = write_unknown_attributes(s, &m, out->reply);
+        return VR_ICE_UNKNOWN_ATTRIBUTE;
+    }
     if (m.has_ice_controlled) { /* RFC 8445 7.3.1.1: a lite agent facing a full one is controlled */
         out->reply_bytes = write_role_conflict(s, &m, out->reply);
         return VR_ICE_ROLE_CONFLICT;

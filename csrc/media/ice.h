@@ -9,8 +9,8 @@
  * 2. A check is answered only when its USERNAME is exactly ours and its MESSAGE-INTEGRITY holds; everything
  *    else gets silence. A transaction id of the last 60 s that comes back from another flow key is dropped:
  *    a captured check must not move media. From its own flow key it is a retransmission: answered again,
- *    but no proof of anything. At most 16 live flow keys a session are answered. What is left and says
- *    ICE-CONTROLLED gets 487, and no path.
+ *    but no proof of anything. At most 16 live flow keys a session are answered. What is left and has an
+ *    attribute that must be understood and is not gets 420, what says ICE-CONTROLLED 487, and neither a path.
  * 3. A reply goes to its request's source; everything else to the source of the last authenticated packet
  *    of the session on that flow key.
  * 4. Media goes to the flow key of the newest authenticated SRTP, SRTCP or DTLS, else of the latest
@@ -59,10 +59,11 @@ struct vr_ice_path {
 };
 
 enum vr_ice_status {
-    VR_ICE_OK = 0,        /* answered: success */
-    VR_ICE_ROLE_CONFLICT, /* answered: 487 */
-    VR_ICE_MALFORMED,     /* not STUN, or a fingerprint that is wrong */
-    VR_ICE_NO_CHECK,      /* STUN, but no Binding request with a USERNAME */
+    VR_ICE_OK = 0,            /* answered: success */
+    VR_ICE_ROLE_CONFLICT,     /* answered: 487 */
+    VR_ICE_UNKNOWN_ATTRIBUTE, /* answered: 420 */
+    VR_ICE_MALFORMED,         /* not STUN, or a fingerprint that is wrong */
+    VR_ICE_NO_CHECK,          /* STUN, but no Binding request with a USERNAME */
     VR_ICE_UNKNOWN_UFRAG,
     VR_ICE_WRONG_USERNAME,
     VR_ICE_WRONG_INTEGRITY,

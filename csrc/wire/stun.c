@@ -52,6 +52,23 @@ static enum vr_stun_status read_role(const struct attribute *attr, bool *role,
     return VR_STUN_OK;
 }
 
+/* Of the types that a receiver has to understand, those of RFC 8489 18.3.1; RFC 8445 20.2 adds what is read. */
+static bool is_known(uint16_t type) {
+    switch (type) {
+    case 0x0001: /* MAPPED-ADDRESS */
+    case 0x0009: /* ERROR-CODE */
+    case 0x000A: /* UNKNOWN-ATTRIBUTES */
+    case 0x0014: /* REALM */
+    case 0x0015: /* NONCE */
+    case 0x001D: /* PASSWORD-ALGORITHM */
+    case 0x001E: /* USERHASH */
+    case 0x0020: /* XOR-MAPPED-ADDRESS */
+        return true;
+    default:
+        return type >= 0x8000;
+    }
+}
+
 /* One attribute that no MESSAGE-INTEGRITY precedes, FINGERPRINT apart. */
 static enum vr_stun_status read_attribute(const struct attribute *attr, struct vr_stun *out) {
     switch (attr->type) {
@@ -72,6 +89,8 @@ static enum vr_stun_status read_attribute(const struct attribute *attr, struct v
     case ATTR_ICE_CONTROLLING:
         return read_role(attr, &out->has_ice_controlling, out);
     default:
+        if (!is_known(attr->type) && out->unknown_count < VR_STUN_UNKNOWN_MAX)
+            out->unknown[out->unknown_count++] = attr->type;
         return VR_STUN_OK;
     }
 }

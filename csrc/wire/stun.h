@@ -7,7 +7,8 @@
  * 2. The first occurrence of an attribute counts (RFC 8489 14). After MESSAGE-INTEGRITY or
  *    MESSAGE-INTEGRITY-SHA256 only FINGERPRINT is looked at (RFC 8489 14.5, 14.6).
  * 3. An attribute that is read here and has the wrong size makes the message malformed; every
- *    other attribute, known or not, is skipped silently.
+ *    other attribute, known or not, is skipped silently. The view names those that a receiver has
+ *    to understand (types under 0x8000, RFC 8489 14) and that neither RFC 8489 nor RFC 8445 has.
  * 4. Padding may hold any value (RFC 8489 14; RFC 5769 2.1 pads with spaces).
  * 5. MESSAGE-INTEGRITY is found, not verified: the relay has no password.
  */
@@ -23,6 +24,7 @@ enum {
     VR_STUN_TID_BYTES = 12,
     VR_STUN_USERNAME_MAX_BYTES = 508, /* RFC 8489 14.3: under 509 bytes */
     VR_STUN_METHOD_BINDING = 0x001,
+    VR_STUN_UNKNOWN_MAX = 8, /* unknown attributes that a view names */
 };
 
 /* RFC 8489 5: the bits C1 C0 of the message type. */
@@ -53,6 +55,8 @@ struct vr_stun {
     uint16_t username_bytes;   /* 1..508 when present, padding not counted */
     uint16_t integrity_offset; /* of the MESSAGE-INTEGRITY attribute's header from the start of
                                 * the message; 0 when absent. Its 24 bytes are all there. */
+    uint16_t unknown[VR_STUN_UNKNOWN_MAX]; /* types to be understood, the first `unknown_count` */
+    uint8_t unknown_count;
     enum vr_stun_class class_;
     bool has_fingerprint;     /* present, and already checked */
     bool has_use_candidate;   /* the sender nominates */

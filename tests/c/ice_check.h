@@ -114,6 +114,7 @@ struct options {
     const char *password; /* the right one */
     uint32_t transaction; /* 0: a new one */
     bool nominates, controlled;
+    uint16_t also; /* type of one attribute more; 0: none */
 };
 
 static inline struct message check_message(struct options o) {
@@ -127,6 +128,8 @@ static inline struct message check_message(struct options o) {
     message_put(&m, 0x0024, (uint8_t[]){110, 0, 30, 255}, 4);
     if (o.nominates)
         message_put(&m, 0x0025, NULL, 0);
+    if (o.also)
+        message_put(&m, o.also, "what", 4);
     message_sign(&m, o.password ? o.password : ice_password);
     message_finish(&m);
     return m;
@@ -141,7 +144,8 @@ static inline enum vr_ice_status bench_give(struct bench *b, const uint8_t *data
     const uint8_t *copy = guard_copy(data, bytes);
     enum vr_ice_status status =
         vr_ice_check(b->ice, copy, bytes, &key, &source, b->now_ns, &b->out);
-    bool answered = status == VR_ICE_OK || status == VR_ICE_ROLE_CONFLICT;
+    bool answered =
+        status == VR_ICE_OK || status == VR_ICE_ROLE_CONFLICT || status == VR_ICE_UNKNOWN_ATTRIBUTE;
     CHECK_EQ(b->out.reply_bytes != 0, answered);
     CHECK_EQ(b->out.path != NULL, status == VR_ICE_OK);
     return status;

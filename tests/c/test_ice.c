@@ -262,6 +262,43 @@ TEST(a_captured_check_with_the_wrong_role_gets_one_answer_at_its_own_flow_key_on
     bench_close(&b);
 }
 
+/* --- what must be understood ------------------------------------------------------------------ */
+
+TEST(an_attribute_that_must_be_understood_gets_420_and_moves_nothing) {
+    struct bench b = bench_open(1);
+    struct message m = check_message((struct options){.also = 0x7ffe, .controlled = true});
+    struct vr_stun reply;
+    CHECK_EQ(bench_give(&b, m.data, m.bytes, 0, 0), VR_ICE_UNKNOWN_ATTRIBUTE);
+    reply_is(&b, VR_STUN_ERROR, m.data + 8, &reply);
+    static const uint8_t code[] = {0x00, 0x09, 0, 4 + 17, 0, 0, 4, 20};
+    static const uint8_t named[] = {0x00, 0x0a, 0, 2, 0x7f, 0xfe, 0, 0};
+    CHECK_MEM(b.out.reply + VR_STUN_HEADER_BYTES, code, sizeof code);
+    CHECK_MEM(b.out.reply + VR_STUN_HEADER_BYTES + 4 + 24, named, sizeof named);
+    CHECK_EQ(bench_members(&b, 0), 0);
+    CASE("with a wrong password: silence");
+    m = check_message((struct options){.also = 0x7ffe, .password = "x"});
+    CHECK_EQ(bench_give(&b, m.data, m.bytes, 0, 0), VR_ICE_WRONG_INTEGRITY);
+    CASE("what browsers send beside ICE's own, and what is no check's but STUN's");
+    static const uint16_t TYPES[] = {0x0001, 0x0014, 0x0015, 0x0020, 0x8022,
+                                     0xc001, 0xc057, 0xc05f, 0xc060, 0xffff};
+    for (size_t i = 0; i < sizeof TYPES / sizeof *TYPES; i++)
+        CHECK_EQ(bench_check(&b, 0, 1, (struct options){.also = TYPES[i]}), VR_ICE_OK);
+    bench_close(&b);
+}
+
+TEST(many_unknown_attributes_fit_a_reply) {
+    struct bench b = bench_open(1);
+    struct message m = message_begin(BINDING, (const uint8_t *)"transaction!");
+    message_put(&m, 0x0006, "ufrag0:cli", 10);
+    for (unsigned type = 0x7f00; type < 0x7f20; type++)
+        message_put(&m, type, NULL, 0);
+    message_sign(&m, ice_password);
+    message_finish(&m);
+    CHECK_EQ(bench_give(&b, m.data, m.bytes, 0, 0), VR_ICE_UNKNOWN_ATTRIBUTE);
+    CHECK(b.out.reply_bytes <= VR_ICE_REPLY_BYTES);
+    bench_close(&b);
+}
+
 /* --- credentials ----------------------------------------------------------------------------- */
 
 TEST(two_sessions_never_share_a_ufrag) {

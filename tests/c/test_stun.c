@@ -124,6 +124,20 @@ TEST(a03_unknown_attributes_are_skipped) {
     put_fingerprint(&b);
     CHECK_EQ(read_built(&b, &m), VR_STUN_OK);
     CHECK(username_is(&m, "a:b"));
+    CASE("but one that must be understood is named");
+    CHECK_EQ(m.unknown_count, 1);
+    CHECK_EQ(m.unknown[0], 0x7FFF);
+}
+
+TEST(no_more_unknown_attributes_are_named_than_there_is_room_for) {
+    struct builder b = begin(0x0001);
+    struct vr_stun m;
+    for (uint16_t i = 0; i < 3 * VR_STUN_UNKNOWN_MAX; i++)
+        put(&b, (uint16_t)(0x7000 + i), "", 0);
+    put_fingerprint(&b);
+    CHECK_EQ(read_built(&b, &m), VR_STUN_OK);
+    CHECK_EQ(m.unknown_count, VR_STUN_UNKNOWN_MAX);
+    CHECK_EQ(m.unknown[VR_STUN_UNKNOWN_MAX - 1], 0x7000 + VR_STUN_UNKNOWN_MAX - 1);
 }
 
 /* ---------------------------------------------------------------- framing */

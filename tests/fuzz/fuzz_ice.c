@@ -33,7 +33,8 @@ static void check(struct vr_ice *ice, const uint8_t *data, size_t bytes, unsigne
     enum vr_ice_status status = vr_ice_check(ice, copy, bytes, &key, &source, now_ns, &out);
     free(copy);
     HOLDS(status < VR_ICE_STATUS_COUNT);
-    HOLDS((out.reply_bytes != 0) == (status == VR_ICE_OK || status == VR_ICE_ROLE_CONFLICT));
+    HOLDS((out.reply_bytes != 0) == (status == VR_ICE_OK || status == VR_ICE_ROLE_CONFLICT ||
+                                     status == VR_ICE_UNKNOWN_ATTRIBUTE));
     HOLDS(out.reply_bytes <= VR_ICE_REPLY_BYTES);
     HOLDS((out.path != NULL) == (status == VR_ICE_OK));
     if (out.path != NULL)

@@ -14,7 +14,7 @@ from relay.wire.spp import FlowKey
 
 TESTS = Path(__file__).resolve().parents[1]
 STATUSES = (
-    "ok", "role_conflict", "malformed", "no_check", "unknown_ufrag", "wrong_username",
+    "ok", "role_conflict", "unknown_attribute", "malformed", "no_check", "unknown_ufrag", "wrong_username",
     "wrong_integrity", "replayed_check", "flow_key_limit",
 )  # fmt: skip
 

@@ -9,7 +9,8 @@ unreplayed SRTP or SRTCP, or a decrypted DTLS record.
 2. A check is answered only when its USERNAME is exactly ours and its MESSAGE-INTEGRITY holds;
    everything else gets silence. A transaction id of the last 60 s that comes back from another
    flow key is dropped; from its own it is answered again, but proves nothing. At most 16 live flow
-   keys a session are answered. What is left and says ICE-CONTROLLED gets 487, and no path.
+   keys a session are answered. What is left and has an attribute that must be understood and is
+   not gets 420, what says ICE-CONTROLLED 487, and neither a path.
 3. A reply goes to its request's source; everything else to the source of the last authenticated
    packet of the session on that flow key.
 4. Media goes to the flow key of the newest authenticated SRTP, SRTCP or DTLS, else of the latest
@@ -22,11 +23,13 @@ RFC 8445 7.3 and 6.1.1 (lite), RFC 8489.
 
 from __future__ import annotations
 
+import struct
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from relay.wire import stun
+from relay.wire._codec import StunClass
 from relay.wire.spp import FlowKey
 
 SECOND_NS = 1_000_000_000
@@ -39,6 +42,14 @@ TRANSACTION_MEMORY_NS = 60 * SECOND_NS
 TRANSACTIONS_PER_SESSION = 1_024
 
 _NEVER_NS = 0
+
+UNDERSTOOD = {
+    *(0x0001, 0x0006, 0x0008, 0x0009, 0x000A, 0x0014, 0x0015, 0x001C, 0x001D, 0x001E, 0x0020),
+    *(0x0024, 0x0025),
+}
+"""RFC 8489 18.3.1, RFC 8445 20.2"""
+NAMED_MAX = 8
+"""In one refusal."""
 
 
 Source = int
@@ -96,6 +107,25 @@ class IceSession:
 def rank(path: Path) -> tuple[int, int, int]:
     """The greatest gets the media (rule 4)."""
     return path.media_ns, path.nominated_ns, -path.first_check_ns
+
+
+def unknown_attributes(message: stun.Message) -> list[int]:
+    """The types of those before MESSAGE-INTEGRITY that must be understood and are not."""
+    found = []
+    at = 20
+    while at < message.integrity_offset:
+        number, size = struct.unpack_from("!HH", message.datagram, at)
+        if number < 0x8000 and number not in UNDERSTOOD:
+            found.append(number)
+        at += 4 + size + -size % 4
+    return found
+
+
+def refusal_of(unknown: Sequence[int], request: stun.Message, pwd: bytes) -> bytes:
+    """The error response 420 (RFC 8489 6.3.1)."""
+    types = b"".join(number.to_bytes(2) for number in unknown)
+    attributes = [(stun.ERROR_CODE, b"\0\0\4\x14Unknown Attribute"), (0x000A, types)]
+    return stun.encode(StunClass.ERROR, request.transaction_id, attributes, key=pwd)
 
 
 class Checked(NamedTuple):
@@ -156,6 +186,8 @@ class IceAgent:
             return self._dropped("flow_key_limit")
         if seen is None:
             self._remember(session, message.transaction_id, key, now_ns)
+        if unknown := unknown_attributes(message)[:NAMED_MAX]:
+            return Checked(refusal_of(unknown, message, session.pwd), None)
         if message.ice_controlled:
             reason = stun.error(message, stun.ROLE_CONFLICT, "Role Conflict", session.pwd)
             return Checked(reason, None)
