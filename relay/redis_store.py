@@ -5,6 +5,7 @@
 3. An error's text never holds the URL or the password.
 4. Whatever answers at the URL may be no Redis at all: of an answer that cannot be read, the client library
    raises anything, from ValueError to RecursionError. All of it is StoreError, so that no thread ends of it.
+5. One Redis holds all keys: a node of a Redis Cluster, which sends on to others, is trouble with a name of its own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,8 +13,12 @@ from collections.abc import Mapping, Sequence
 import redis
 from redis.backoff import NoBackoff
 from redis.exceptions import (
+    AskError,
     AuthenticationError,
     BusyLoadingError,
+    ClusterCrossSlotError,
+    ClusterDownError,
+    MasterDownError,
     NoPermissionError,
     OutOfMemoryError,
     ReadOnlyError,
@@ -30,6 +35,10 @@ _REASONS: tuple[tuple[type[Exception], str], ...] = (
     (OutOfMemoryError, "full"),
     (ReadOnlyError, "readonly"),
     (BusyLoadingError, "loading"),
+    (MasterDownError, "readonly"),
+    (AskError, "cluster"),
+    (ClusterCrossSlotError, "cluster"),
+    (ClusterDownError, "cluster"),
     (RedisTimeoutError, "timeout"),
     (TimeoutError, "timeout"),
     (RedisConnectionError, "connection"),
