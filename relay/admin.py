@@ -3,8 +3,9 @@
 1. /healthz says whether the loops turn, and nothing else: not Redis, not draining.
 2. /readyz says whether new clients should be sent here.
 3. It answers GET and HEAD, and serves at most CONNECTION_LIMIT at once; it is never on the packet path.
-4. A connection has IDLE_LIMIT_S for each request, however slowly it comes. When all places are taken, the one that
-   has owed a request longest gives way to a newcomer: who opens connections and says nothing keeps no probe out.
+4. A client has IDLE_LIMIT_S to send each request and to take its answer, however slowly it does. When all places
+   are taken, the one that has been waited for longest gives way to a newcomer: who opens connections and says or
+   reads nothing keeps no probe out.
 """
 
 import contextlib
@@ -42,7 +43,7 @@ class AdminServer(ThreadingHTTPServer):
         self.log = log
         self._places = threading.Lock()
         self._owing_since_s: dict[socket.socket, float | None] = {}
-        """Of each open connection; None while it is being answered."""
+        """Of each open connection, whose client is waited for; None while its answer is made."""
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """One thread a connection, while there is a place or one can be made."""
@@ -66,7 +67,7 @@ class AdminServer(ThreadingHTTPServer):
                 self._owing_since_s.pop(request, None)
 
     def note_turn(self, request: socket.socket, *, owes: bool) -> None:
-        """Whether the connection owes a request from now on, or is being answered."""
+        """Whether the client owes something from now on (a request, to take its answer), or we an answer."""
         with self._places:
             if request in self._owing_since_s:
                 self._owing_since_s[request] = time.monotonic() if owes else None
@@ -110,7 +111,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.note_turn(self.connection, owes=False)
-        path = self.path.partition("?")[0]
+        if self._has_body():  # which nobody reads: it must not be taken for the next request
+            self.close_connection = True
+        path = self._path()
         if path == "/healthz":
             stalled = self.server.health.stalled()
             text = f"workers without progress: {stalled}" if stalled else None
@@ -122,6 +125,17 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, content_type, encode(self.server.registry))
         else:
             self._answer(404, "text/plain; charset=utf-8", b"not found\n")
+
+    def _has_body(self) -> bool:
+        length = self.headers.get("Content-Length", "0").strip()
+        return "Transfer-Encoding" in self.headers or length != "0"
+
+    def _path(self) -> str:
+        """Without the query; of a whole URL, which RFC 9112 3.2.2 has servers take, what comes behind the host."""
+        path = self.path.partition("?")[0]
+        if path.startswith("/"):
+            return path
+        return "/" + path.partition("://")[2].partition("/")[2]
 
     def _encoder(self) -> tuple[Callable[[CollectorRegistry], bytes], str]:
         """By the Accept header, if it makes sense."""
@@ -138,10 +152,13 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(503 if trouble else 200, "text/plain; charset=utf-8", body)
 
     def _answer(self, status: int, content_type: str, body: bytes) -> None:
+        self.server.note_turn(self.connection, owes=True)
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Cache-Control", "no-store")
+        if self.close_connection:
+            self.send_header("Connection", "close")
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)

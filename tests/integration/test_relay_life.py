@@ -342,6 +342,23 @@ def test_connections_that_owe_a_request_keep_no_probe_out(
         assert relay.get("/metrics")[0] == 200
 
 
+def test_connections_that_take_no_answer_keep_no_probe_out(
+    processes: Processes, tmp_path: Path
+) -> None:
+    relay = Relay(processes, tmp_path)
+    with contextlib.ExitStack() as held:
+        for _ in range(CONNECTION_LIMIT):
+            deaf = held.enter_context(socket.socket())
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            deaf.connect(relay.admin)
+            deaf.settimeout(0.1)
+            with contextlib.suppress(TimeoutError):  # once its answers find no room, it is not read
+                while True:
+                    deaf.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 100)
+        assert relay.get("/healthz")[0] == 200
+        assert relay.get("/metrics")[0] == 200
+
+
 def test_a_request_that_comes_in_drops_ends(processes: Processes, tmp_path: Path) -> None:
     relay = Relay(processes, tmp_path)
     with socket.create_connection(relay.admin) as slow:
@@ -368,6 +385,30 @@ def test_an_accept_header_that_makes_no_sense_gets_the_plain_format(relay: Relay
     assert response.status == 200
     assert response.read().startswith(b"# HELP")
     connection.close()
+
+
+@pytest.mark.parametrize(
+    "head", ["Content-Length: 35", "Transfer-Encoding: chunked", "Content-Length: +35"]
+)
+def test_the_body_of_a_request_is_no_request(relay: Relay, head: str) -> None:
+    with socket.create_connection(relay.admin) as client:
+        client.settimeout(10)
+        client.sendall(f"GET /healthz HTTP/1.1\r\nHost: x\r\n{head}\r\n\r\n".encode())
+        client.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        answer = b""
+        with contextlib.suppress(ConnectionResetError):
+            while received := client.recv(65_536):
+                answer += received
+    assert answer.count(b"HTTP/1.1 200") == 1
+    assert answer.endswith(b"\r\n\r\nok\n")
+    assert b"Connection: close" in answer
+
+
+def test_a_whole_url_is_taken_for_its_path(relay: Relay) -> None:
+    for url in ("http://relay.example/healthz", "http://relay.example:9478/readyz?verbose"):
+        assert relay.get(url) == (200, "ok\n")
+    assert relay.get("http://relay.example")[0] == 404
+    assert relay.get("*")[0] == 404
 
 
 @pytest.mark.parametrize("inherited", ["--ignore-signal=CHLD", "--block-signal=TERM"])
