@@ -31,7 +31,7 @@ def sent(page: Page, kind: str) -> list[dict[str, Any]]:
 def begin(page: Page, button: str = "#talk") -> None:
     page.click(button)
     wait_until(page, "document.body.dataset.state === 'connected'")
-    wait_until(page, "voiceRelay.conversation.floor === 'listening'")
+    wait_until(page, f"{count(page, 'session.created')} === 1")
 
 
 def count(page: Page, kind: str) -> str:
@@ -88,6 +88,25 @@ def test_voice_and_pause_go_to_the_server_at_once(page: Page, demo: Demo) -> Non
     wait_until(page, f"{count(page, 'session.updated')} === 2")
     turn_detection = sent(page, "session.update")[1]["session"]["audio"]["input"]["turn_detection"]
     assert turn_detection == {"type": "server_vad", "silence_duration_ms": 1_200}
+
+
+def test_with_push_to_talk_nothing_is_heard_before_the_session_begins(
+    page: Page, demo: Demo
+) -> None:
+    """The server's first word is late: until then it knows nothing of the key, and takes what it hears for a turn."""
+    page.add_init_script(
+        "const listen = EventTarget.prototype.addEventListener;"
+        "EventTarget.prototype.addEventListener = function (type, listener, options) {"
+        " const late = this instanceof RTCDataChannel && type === 'message';"
+        " const told = late ? (event) => setTimeout(() => listener(event), 3_000) : listener;"
+        " return listen.call(this, type, told, options); }"
+    )
+    open_with(page, demo, "echo")
+    page.check("#push-to-talk")
+    begin(page)
+    wait_until(page, f"{count(page, 'session.updated')} === 1")
+    kinds = page.eval_on_selector_all(".entry.in", "all => all.map((one) => one.dataset.type)")
+    assert kinds == ["session.created", "session.updated"]
 
 
 @pytest.mark.parametrize("by", ["pointer", "keyboard"])

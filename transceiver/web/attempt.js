@@ -69,6 +69,7 @@ export class Attempt {
     try {
       const source = await (kind === "microphone" ? openMicrophone(this.#settings.microphone) : this.#openTone(sound));
       if (this.#over) return source.stop();
+      source.setMuted(this.#settings.pushToTalk); // the session begins later, and the microphone is heard before
       this.source = source;
     } catch (error) {
       if (this.#over) return;
