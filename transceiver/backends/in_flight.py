@@ -1,19 +1,25 @@
 """What a client asked a backend for and has no answer to: it must survive a connection that breaks. Sans-IO.
 
-1. Items that the client makes, and responses that it asks for; nothing else can be asked for twice without harm.
-2. An item is answered by an added item of its id, or of its kind where it has none; a response by the next `response.created`;
-   both by an `error` that names them.
+1. Items that the client makes, deletes or retrieves, and responses that it asks for; nothing else can be asked for twice
+   without harm.
+2. An item is answered by an added item of its id, or of its kind where it has none, or by one of its id that was deleted or
+   retrieved; a response by the next `response.created`; all by an `error` that names them.
 3. Who owns it bounds it (kept.py).
 """
 
 from __future__ import annotations
 
 import secrets
-from typing import Any
+from typing import Any, Final
 
 from .acks import NAMED_EVENT_PREFIX
 from .dialect import Event
 from .sized import SizedEvents
+
+_CREATE: Final = "conversation.item.create"
+_DELETE: Final = "conversation.item.delete"
+_RETRIEVE: Final = "conversation.item.retrieve"
+_ASKED_AGAIN: Final = frozenset(("response.create", _DELETE, _RETRIEVE))
 
 
 class InFlight:
@@ -34,8 +40,8 @@ class InFlight:
     def sent(self, event: Event) -> Event:
         """A client's event goes up: as it is, or with an id where it needs one to be known by."""
         kind = event["type"]
-        is_item = kind == "conversation.item.create" and isinstance(event.get("item"), dict)
-        if not is_item and kind != "response.create":
+        is_item = kind == _CREATE and isinstance(event.get("item"), dict)
+        if not is_item and kind not in _ASKED_AGAIN:
             return event
         name = event.get("event_id")
         if not isinstance(name, str):
@@ -48,9 +54,14 @@ class InFlight:
         """An event of the backend."""
         if event["type"] == "response.created":
             self._forget(lambda asked: asked["type"] == "response.create")
-        elif event["type"] == "conversation.item.added" and isinstance(event.get("item"), dict):
-            item = event["item"]
-            self._forget(lambda asked: "item" in asked and _is_answer(asked["item"], item))
+        elif event["type"] == "conversation.item.deleted":
+            self._forget(lambda asked: _asks(asked, _DELETE, event.get("item_id")))
+        elif not isinstance(item := event.get("item"), dict):
+            return
+        elif event["type"] == "conversation.item.added":
+            self._forget(lambda asked: asked["type"] == _CREATE and _is_answer(asked["item"], item))
+        elif event["type"] == "conversation.item.retrieved":
+            self._forget(lambda asked: _asks(asked, _RETRIEVE, item.get("id")))
 
     def refused(self, cause: str | None) -> None:
         """An `error` that names this event."""
@@ -62,6 +73,10 @@ class InFlight:
 
     def _forget(self, matches: Any) -> None:
         self._events.remove(next((n for n, asked in self._events.items() if matches(asked)), None))
+
+
+def _asks(asked: Event, kind: str, item_id: object) -> bool:
+    return bool(asked["type"] == kind and asked.get("item_id") == item_id)
 
 
 def _is_answer(asked: Event, item: Event) -> bool:

@@ -241,3 +241,17 @@ def test_a_replayed_item_that_the_client_makes_anew_is_told(bridge: Bridge, done
     ):
         assert len(bridge.from_backend(event).to_client) == 1
     assert len(bridge.reconnected().to_backend) == 2
+
+
+@pytest.mark.parametrize("verb", ["delete", "retrieve"])
+def test_what_was_asked_of_an_item_is_asked_again_until_it_is_answered(
+    bridge: Bridge, verb: str
+) -> None:
+    content = [{"type": "input_text", "text": "hello"}]
+    item = {"id": "u1", "type": "message", "role": "user", "content": content}
+    bridge.from_backend(server("conversation.item.added", item=item))
+    asked = {"type": f"conversation.item.{verb}", "event_id": "mine", "item_id": "u1"}
+    bridge.from_client(json.dumps(asked))
+    assert bridge.reconnected().to_backend[-1] == asked
+    bridge.from_backend(server(f"conversation.item.{verb}d", item_id="u1", item=item))
+    assert asked not in bridge.reconnected().to_backend
