@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import socket
 import ssl
 import time
 import urllib.error
@@ -34,7 +33,7 @@ class ApiServer:
         self._home = home
         self._token = secrets.token_hex(16)
         self._kinds: dict[str, dict[str, tuple[str, bool]]] = {}
-        store, store_peer, self._port = (_free_port() for _ in range(3))
+        store, store_peer, self._port = (processes.reserve_port() for _ in range(3))
         processes.start(
             etcd, f"--data-dir={home / 'etcd'}", "--unsafe-no-fsync", "--log-level=warn",
             f"--listen-client-urls=http://127.0.0.1:{store}", f"--advertise-client-urls=http://127.0.0.1:{store}",
@@ -176,9 +175,3 @@ def _private_key() -> bytes:
         serialization.PrivateFormat.TraditionalOpenSSL,
         serialization.NoEncryption(),
     )
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
