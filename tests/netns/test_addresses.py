@@ -80,15 +80,17 @@ def test_the_nomination_moves(relay: RelayHost, transceiver: TransceiverHost, cl
     local = [(address, 0) for address in addresses(client)[:2]]
     with Caller(client, transceiver, *local, nominate_all=False, check_interval_s=0.5) as caller:
         caller.wait_connected()
-        time.sleep(1.0)
+        caller.wait_checked()
         nominate(caller, 1)
         caller.paths[0].checks = False
         outcome = caller.observe(2.0)
         print("moved", outcome)
         assert outcome.lost == 0
         assert outcome.gap_s < NOMINATION_GAP_S
-        caller.paths[0].checks = True
         since_s = time.monotonic()
+        caller.paths[0].checks = True
+        # Its route may have expired on a machine that was slow.
+        wait_until(lambda: caller.paths[0].answered_s[-1] > since_s, "checked again")
         for step in range(10):
             nominate(caller, step % 2)
             time.sleep(0.3)
