@@ -222,7 +222,10 @@ class Bridge:
 
     def configure(self, session: Event) -> Event:
         """The first `session.update`, from the server's configuration and the client's `session` part."""
-        return self._own_update(session)
+        update = self._own_update(session)
+        if session:
+            self._session.ask(update["event_id"], session)
+        return update
 
     def reconnected(self, unsent: frozenset[str] = frozenset()) -> Outgoing:
         """The old connection broke and a new one is there: what each side is told before anything else.
@@ -241,6 +244,7 @@ class Bridge:
         self._replayed_items.clear()
         # Even of nothing: it also carries the audio formats.
         out.to_backend.append(self._own_update(self._session.taken))
+        self._session.ask(out.to_backend[-1]["event_id"], {})  # the same once more
         for event in self._journal.replay():
             self._replayed_items.add(str(event["item"].get("id")))
             out.to_backend.append(self._dialect.to_backend(self._own(event)))
@@ -291,8 +295,6 @@ class Bridge:
         if kind == "response.output_audio.delta":
             self._audio(event, out)
         elif kind == "session.created":
-            if isinstance(event.get("session"), dict):
-                self._session.told(event["session"])
             if not self._greeted:
                 self._greet(event.get("session"), out)
         elif self._is_for_client(event):
@@ -301,6 +303,7 @@ class Bridge:
     def _greet(self, session: object, out: Outgoing) -> None:
         self._greeted = True
         session = session if isinstance(session, dict) else {}
+        self._session.told(session)
         created = {"type": "session.created", "event_id": event_id()}
         out.to_client.append({**created, "session": self._session.view(session)})
 
@@ -333,7 +336,7 @@ class Bridge:
             return True
         if not is_update:
             return False
-        self.refused_sessions += bool(session)
+        self.refused_sessions += session is not None
         return True
 
     def _pass_down(self, event: Event, out: Outgoing) -> None:
@@ -426,7 +429,6 @@ class Bridge:
 
     def _own_update(self, session: Event) -> Event:
         update = self._own({"type": "session.update", "session": session})
-        self._session.ask(update["event_id"], session)
         self._acks.asked_first(update["event_id"])
         return self._dialect.to_backend(update)
 

@@ -92,7 +92,10 @@ class Dialect:
             response = event["response"]
             if session_format(response, "output") is not None:
                 response = _with_format(response, "output", self.format.ga())
-            return {**event, "response": self._session_to_beta(response) if self.beta else response}
+            return {
+                **event,
+                "response": self._response_to_beta(response) if self.beta else response,
+            }
         if not self.beta:
             return event
         if kind == "conversation.item.create" and isinstance(event.get("item"), dict):
@@ -142,10 +145,7 @@ class Dialect:
         output = value.get("output")
         if not isinstance(output, list):
             return value
-        renamed = [
-            _rename_parts(i, _ASSISTANT_PARTS_TO_GA) if isinstance(i, dict) else i for i in output
-        ]
-        return {**value, "output": renamed}
+        return {**value, "output": _rename_all(output, _ASSISTANT_PARTS_TO_GA)}
 
     def _session_to_beta(self, session: Event) -> Event:
         session = {
@@ -163,6 +163,12 @@ class Dialect:
             if isinstance(session.get(name), dict):
                 session[name] = _format_name(session[name])
         return session
+
+    def _response_to_beta(self, response: Event) -> Event:
+        response = self._session_to_beta(response)
+        if isinstance(response.get("input"), list):
+            response["input"] = _rename_all(response["input"], _ASSISTANT_PARTS_TO_BETA)
+        return response
 
     def _session_to_ga(self, session: Event) -> Event:
         beta_names = {beta for _, beta in _SESSION_FIELDS}
@@ -217,6 +223,10 @@ def _format_name(value: Event) -> str:
         if known.ga_type == value.get("type"):
             return known.beta_name
     return "pcm16"
+
+
+def _rename_all(items: list[Any], names: Mapping[str, str]) -> list[Any]:
+    return [_rename_parts(item, names) if isinstance(item, dict) else item for item in items]
 
 
 def _rename_parts(item: Event, names: Mapping[str, str]) -> Event:

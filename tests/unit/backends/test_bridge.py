@@ -475,6 +475,19 @@ def test_an_event_id_has_a_length(bridge: Bridge) -> None:
         assert (types(out.to_client) == ["error"], out.to_backend == []) == (refused, refused)
 
 
+def test_what_a_response_is_given_to_read_is_beta_for_a_beta_backend(sink: Sink) -> None:
+    bridge = Bridge(Dialect(beta=True), sink)
+    greet(bridge)
+    said = {"type": "message", "role": "assistant"}
+    read = [{**said, "content": [{"type": "output_text", "text": "x"}]}, 5]
+    event = {"type": "response.create", "response": {"conversation": "none", "input": read}}
+    [up] = bridge.from_client(json.dumps(event)).to_backend
+    assert up["response"] == {
+        "conversation": "none",
+        "input": [{**said, "content": [{"type": "text", "text": "x"}]}, 5],
+    }
+
+
 def test_beta_backend_looks_like_ga(sink: Sink) -> None:
     bridge = Bridge(Dialect(beta=True), sink)
     greet(bridge)

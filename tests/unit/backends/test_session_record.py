@@ -116,6 +116,21 @@ def test_a_session_of_the_calls_beginning_that_is_refused_is_told(sink: Sink) ->
     assert bridge.refused_sessions == 1  # else it would be asked for without end
 
 
+def test_a_session_that_is_refused_at_a_reconnect_is_told_and_kept(bridge: Bridge) -> None:
+    quiet = {"turn_detection": {"type": "server_vad", "interrupt_response": False}}
+    ask(bridge, "good", audio={"input": quiet})
+    bridge.from_backend(server("session.updated", session={}))
+    size_bytes = bridge._kept.size_bytes
+    for _ in range(2):
+        [again] = bridge.reconnected().to_backend
+        assert bridge._kept.size_bytes < size_bytes + 1_000
+        assert again["session"]["audio"]["input"]["turn_detection"] == quiet["turn_detection"]
+        bridge.from_backend(server("session.created", session={"audio": {"input": quiet}}))
+        assert types(bridge.from_backend(refusal(again["event_id"])).to_client) == ["error"]
+    assert bridge.refused_sessions == 2
+    assert bridge._kept.size_bytes == size_bytes
+
+
 def test_what_waits_for_an_answer_is_bounded() -> None:
     record = SessionRecord()
     for number in range(64):
