@@ -12,6 +12,7 @@ from typing import Literal, TypedDict
 DROP_REASONS: tuple[tuple[str, str], ...]
 """(label, one sentence) of every reason to drop, in the order of the counters."""
 
+PUBLIC_SOCKETS_MAX: int
 LIMITS: Mapping[str, int]
 """Names and default values of the caps of design rule 3 (per worker)."""
 

@@ -60,6 +60,7 @@ DROP_REASONS = tuple([
 # Typed dictionaries in the .pyi; here only names, so that a worker need not import typing.
 Counters = SideCounters = Flow = FlowOwner = dict
 
+PUBLIC_SOCKETS_MAX = c.VR_LOOP_SOCKETS_MAX - 2  # beside the internal one and the backbone's
 LIMITS = {
     "token_new_flows_per_s": 20,
     "token_established_flows": 16,
@@ -574,7 +575,7 @@ cdef class Worker:
                  bell_fd=-1, batch_max=c.VR_BATCH_MAX, coalesce_us=0, busy_poll_us=0):
         if self._slots != NULL:
             raise ValueError("a worker is made once")
-        if len(public) + 2 > c.VR_LOOP_SOCKETS_MAX:
+        if len(public) > PUBLIC_SOCKETS_MAX:
             raise ValueError(f"too many public sockets: {len(public)}")
         if len({socket.index for socket in public}) != len(public):
             raise ValueError("two public sockets have one index")

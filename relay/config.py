@@ -204,6 +204,14 @@ def default_run_dir(environ: Mapping[str, str] = os.environ) -> Path:
     return system
 
 
+def check_number(option: str, listen: Sequence[Listen]) -> None:
+    """Raise ConfigError when there are more addresses than a worker can serve."""
+    sockets, most = sum(len(each.binds) for each in listen), dataplane.PUBLIC_SOCKETS_MAX
+    if sockets > most:
+        reason = f"at most {most}, and `*` is one of each family"
+        raise ConfigError(option, f"with {sockets} addresses", reason)
+
+
 def check_apart(
     listen: Sequence[Listen], internal: HostPort, workers: int, backbone: Backbone | None
 ) -> None:

@@ -282,6 +282,7 @@ def _serve_config(
     lookups = limits.pop(config.CACHE_LIMIT, config.LIMITS[config.CACHE_LIMIT])
     url = config.parse_redis("--redis", redis)
     public = tuple(addresses.parse_listen("--listen", text) for text in listen)
+    config.check_number("--listen", public)
     across = backbones.parse_backbone(backbone, backbone_allow)
     if not allow_transceiver and (across is not None or not cluster_route):
         raise click.MissingParameter(param_hint="'--allow-transceiver'", param_type="option")

@@ -9,8 +9,10 @@ import structlog
 from click.testing import CliRunner, Result
 
 from relay import supervisor
+from relay._dataplane import PUBLIC_SOCKETS_MAX
 from relay.cli import main
 from relay.config import ServeConfig
+from relay.errors import ConfigError
 from relay.wire import log as relay_log
 from relay.wire.keyring import generate_line
 
@@ -67,6 +69,16 @@ def test_a_relay_of_transceivers_says_where_they_are(
     assert refused.exit_code == 2
     assert "Missing option '--allow-transceiver'" in refused.output
     assert serve(tmp_path, LISTEN, *arguments, "--allow-transceiver=10.0.0.0/8").exit_code == 0
+
+
+@pytest.mark.usefixtures("started")
+def test_more_addresses_than_a_worker_can_serve_are_refused(tmp_path: Path) -> None:
+    most = [f"--listen=127.0.0.1:{port}" for port in range(5000, 5000 + PUBLIC_SOCKETS_MAX)]
+    assert serve(tmp_path, ROUTE, *most).exit_code == 0
+    for more in ([*most, LISTEN], [*most[1:], "--listen=*:4999"]):
+        refused = serve(tmp_path, ROUTE, *more)
+        assert isinstance(refused.exception, ConfigError)
+        assert f"with {PUBLIC_SOCKETS_MAX + 1} addresses: at most" in str(refused.exception)
 
 
 @pytest.mark.usefixtures("started")
