@@ -19,6 +19,8 @@ from relay.errors import RunDirError
 LOCK = "relay.lock"
 TAKEOVER = "takeover.sock"
 _UNIX_PATH_BYTES = 100
+_LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+"""Below /tmp somebody else may have made the directory, and a link in it would lead to what is then overwritten."""
 
 
 @dataclass
@@ -49,7 +51,7 @@ def open_run_dir(path: Path) -> RunDir:
     """Make the directory if need be, lock it, listen in it. Raises RunDirError."""
     try:
         path.mkdir(mode=0o755, parents=True, exist_ok=True)
-        lock_fd = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock_fd = os.open(path / LOCK, _LOCK_FLAGS, 0o600)
     except OSError as error:
         raise RunDirError(
             f"cannot use the run directory {path}: {error.strerror} (--run-dir names another)"
