@@ -35,7 +35,7 @@ from .acks import (
 from .dialect import Dialect, Event
 from .journal import NAME_MAX_CHARS
 from .kept import Kept
-from .made import buffer_event, error_event, event_id, failed_response
+from .made import buffer_event, error_event, event_id, failed_response, fixed_event
 from .playout import AudioSink, Playout
 from .policy import restrict
 from .split_samples import SplitSamples
@@ -282,10 +282,7 @@ class Bridge:
         """What a client may set of a session, or of one response; the client is told of the rest."""
         allowed, refused = restrict(fields, self._updatable)
         if refused:
-            message = f"Fixed for this call: {', '.join(refused)[:NAME_MAX_CHARS]}."
-            first = refused[0][:NAME_MAX_CHARS]
-            error = error_event("session_field_locked", message, cause=cause, param=first)
-            out.to_client.append(error)
+            out.to_client.append(fixed_event(refused, cause))
         return allowed
 
     def _one_from_backend(self, event: Event, out: Outgoing) -> None:

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterable
 
 from ..nesting import read_json
 from .base import Event, Line, Sound, Tally
-from .made import digit_event
+from .made import digit_event, fixed_event
 from .policy import restrict
+from .session_record import merge
 
 MAX_EVENT_CHARS = 262_144
 MAX_ITEMS = 64
@@ -106,8 +107,12 @@ class LoopbackConversation:
         if not isinstance(session, dict):
             self._refuse(event, "invalid_event", "`session` must be an object.", "session")
             return
-        before = dict(self._session)
-        self._merge(restrict(session, self._updatable)[0])
+        allowed, refused = restrict(session, self._updatable)
+        if refused:
+            cause = event.get("event_id")
+            self._line.send_event(fixed_event(refused, cause if isinstance(cause, str) else None))
+        before = self._session
+        self._merge(allowed)
         if len(json.dumps(self._session)) > MAX_EVENT_CHARS:
             self._session = before
             self._refuse(event, "session_too_large", "The session has grown too large.", "session")
@@ -155,7 +160,8 @@ class LoopbackConversation:
 
     def _merge(self, session: Event) -> None:
         fixed = ("id", "object", "type", "model")
-        self._session.update({key: value for key, value in session.items() if key not in fixed})
+        free = {key: value for key, value in session.items() if key not in fixed}
+        self._session = merge(self._session, free)
 
     def _send(self, kind: str, **fields: object) -> None:
         self._line.send_event({"type": kind, "event_id": _id("event"), **fields})

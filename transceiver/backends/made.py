@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
+from typing import Final
 
 from .dialect import Event
+
+PATHS_MAX_CHARS: Final = 256
+"""Of the names of fields in an error."""
 
 
 def event_id(prefix: str = "event_") -> str:
@@ -19,6 +24,13 @@ def error_event(
     kind = "server_error" if code.startswith("backend_") else "invalid_request_error"
     error = {"type": kind, "code": code, "message": message, "param": param, "event_id": cause}
     return {"type": "error", "event_id": event_id(), "error": error}
+
+
+def fixed_event(paths: Sequence[str], cause: str | None) -> Event:
+    """The `error` that names what a client secret fixes for the call; `paths` is not empty."""
+    message = f"Fixed for this call: {', '.join(paths)[:PATHS_MAX_CHARS]}."
+    first = paths[0][:PATHS_MAX_CHARS]
+    return error_event("session_field_locked", message, cause=cause, param=first)
 
 
 def digit_event(digit: str, received_s: float) -> Event:

@@ -177,10 +177,23 @@ def test_a_pressed_key_is_told(line: FakeLine, call: LoopbackConversation) -> No
 
 def test_what_a_client_secret_fixes_stays(line: FakeLine) -> None:
     call = LoopbackBackend().converse(line, Silence(), {"instructions": "be kind"}, ["tools"])
-    say(call, type="session.update", session={"instructions": "mine", "tools": [1]})
-    (updated,) = line.take()
+    mine = {"instructions": "mine", "tools": [1]}
+    say(call, type="session.update", event_id="c1", session=mine)
+    told, updated = line.take()
+    error = told["error"]
+    assert (error["code"], error["param"]) == ("session_field_locked", "instructions")
+    assert error["event_id"] == "c1"
     assert updated["session"]["instructions"] == "be kind"
     assert updated["session"]["tools"] == [1]
+
+
+def test_a_session_is_merged(line: FakeLine, call: LoopbackConversation) -> None:
+    say(call, type="session.update", session={"audio": {"input": {"turn_detection": None}}})
+    say(call, type="session.update", session={"audio": {"output": {"voice": "marin"}}})
+    assert line.take()[1]["session"]["audio"] == {
+        "input": {"turn_detection": None},
+        "output": {"voice": "marin"},
+    }
 
 
 def test_an_event_without_a_type_is_refused_by_its_name(
