@@ -80,6 +80,25 @@ HTTP_CUTS = ("overdue", "displaced", "refused")
 OPEN_STATES = (CallState.NEW, CallState.CONNECTING, CallState.CONNECTED)
 LOST_WITH_ITS_PROCESS = "process_ended"
 END_REASONS = (*CLOSE_REASONS, LOST_WITH_ITS_PROCESS, "other")
+LABELLED = (
+    ("transceiver_calls_ended", "Calls ended, by reason.", "reason", "ended", END_REASONS),
+    ("transceiver_offers_refused", "Offers refused, by code.", "code", "refused", REFUSALS),
+    (
+        "transceiver_http_connections_cut",
+        "HTTP connections ended early: late in any respect (overdue), to admit another (displaced), or for want of room (refused).",
+        "reason",
+        "http_cut",
+        HTTP_CUTS,
+    ),
+    (
+        "transceiver_dropped_datagrams",
+        "Datagrams that reached nobody, by reason.",
+        "reason",
+        "drop",
+        DROP_REASONS,
+    ),
+)
+"""Counters with a label: name, help, label, first part of the board's words, and the label's values, the second part."""
 HEARTBEAT_LIMIT_S = 5.0
 
 
@@ -95,10 +114,7 @@ def board_names() -> list[str]:
         "rtp_in",
         "rtp_out",
         *(f"state.{state.value}" for state in OPEN_STATES),
-        *(f"ended.{reason}" for reason in END_REASONS),
-        *(f"drop.{reason}" for reason in DROP_REASONS),
-        *(f"refused.{code}" for code in REFUSALS),
-        *(f"http_cut.{reason}" for reason in HTTP_CUTS),
+        *(f"{group}.{value}" for *_, group, values in LABELLED for value in values),
         *(
             f"setup.{stage}.{index}"
             for stage in STAGES
@@ -218,35 +234,9 @@ class _PoolCollector:
         yield self._setup()
         yield from call_metrics.families(self._board)
         yield CounterMetricFamily("transceiver_calls", "Calls answered.", value=total("calls"))
-        yield _labelled(
-            CounterMetricFamily(
-                "transceiver_calls_ended", "Calls ended, by reason.", labels=["reason"]
-            ),
-            ((reason, total(f"ended.{reason}")) for reason in END_REASONS),
-        )
-        yield _labelled(
-            CounterMetricFamily(
-                "transceiver_offers_refused", "Offers refused, by code.", labels=["code"]
-            ),
-            ((code, total(f"refused.{code}")) for code in REFUSALS),
-        )
-        yield _labelled(
-            CounterMetricFamily(
-                "transceiver_http_connections_cut",
-                "HTTP connections that were ended early: handshake, head, body or answer was late (overdue), they gave way "
-                "to a newcomer (displaced), or nobody could give way to them (refused).",
-                labels=["reason"],
-            ),
-            ((reason, total(f"http_cut.{reason}")) for reason in HTTP_CUTS),
-        )
-        yield _labelled(
-            CounterMetricFamily(
-                "transceiver_dropped_datagrams",
-                "Datagrams that reached nobody, by reason.",
-                labels=["reason"],
-            ),
-            ((reason, total(f"drop.{reason}")) for reason in DROP_REASONS),
-        )
+        for name, text, label, group, values in LABELLED:
+            family = CounterMetricFamily(name, text, labels=[label])
+            yield _labelled(family, ((value, total(f"{group}.{value}")) for value in values))
         yield _labelled(
             CounterMetricFamily("transceiver_rtp_packets", "RTP packets.", labels=["direction"]),
             (("in", total("rtp_in")), ("out", total("rtp_out"))),
