@@ -7,11 +7,10 @@
 """
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv6Network
 from pathlib import Path
-from typing import cast
 
 from relay import _dataplane as dataplane
 from relay import addresses, cpus
@@ -24,7 +23,6 @@ from relay.wire.fleet import NAME
 from relay.wire.keyring import Keyring, KeyringError
 from relay.wire.log import LogFormat
 from relay.wire.redis_url import check_redis_url
-from relay.wire.sources import read_toml
 
 MAX_WORKERS = 128
 
@@ -226,47 +224,3 @@ def check_apart(
             collide = where.port < other.port + other_ports and other.port < where.port + ports
             if where.port and other.port and collide and addresses.overlap(where.ip, other.ip):
                 raise ConfigError(option, where, f"the port is that of {other_option} {other}")
-
-
-def load_toml(
-    option: str, path: str, known: Mapping[str, bool], flags: Collection[str] = ()
-) -> dict[str, object]:
-    """The options of a TOML file as strings and lists of strings, for click's default_map.
-
-    `known` maps each underscored option name to whether it may be repeated; those of `flags` may be true
-    or false. A table such as `[limit]` is the same as a list of "name=value".
-    """
-    try:
-        content = read_toml(path)
-    except OSError as error:
-        raise ConfigError(option, path, error.strerror or str(error)) from None
-    except ValueError as error:
-        raise ConfigError(option, path, f"not TOML: {error}") from None
-    values: dict[str, object] = {}
-    for key, value in content.items():
-        if key not in known:
-            raise ConfigError(option, path, f"unknown option `{key}`")
-        if key in flags and isinstance(value, bool):
-            values[key] = value
-        else:
-            values[key] = _toml_value(option, path, key, value, known[key])
-    return values
-
-
-def _toml_value(option: str, path: str, key: str, value: object, repeatable: bool) -> object:
-    if isinstance(value, dict):
-        value = [f"{name}={_scalar(option, path, key, item)}" for name, item in value.items()]
-    if isinstance(value, list):
-        if not repeatable:
-            raise ConfigError(option, path, f"`{key}` takes one value, not a list")
-        return [_scalar(option, path, key, item) for item in cast(list[object], value)]
-    scalar = _scalar(option, path, key, value)
-    return [scalar] if repeatable else scalar
-
-
-def _scalar(option: str, path: str, key: str, value: object) -> str:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ConfigError(option, path, f"`{key}` is neither a text nor a number")
-    if "\0" in str(value):
-        raise ConfigError(option, path, f"`{key}` has a NUL in it")
-    return str(value)

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from relay.options import log_options, option
-from relay.wire.sources import FILE_KEY, Number, SourcedCommand, secrets_readable_by_all
+from relay.wire.sources import Number, SourcedCommand, secrets_readable_by_all, take_file
 
 LIMIT_NAMES = (
     "token-new-flows-per-s",
@@ -23,25 +23,6 @@ LIMIT_NAMES = (
     "cache-lookups-per-s",
 )
 """As relay.config knows them, which is not imported for a help text."""
-
-
-def _read_toml(context: click.Context, _parameter: click.Parameter, path: str | None) -> None:
-    from relay.config import load_toml
-
-    if path is None:
-        return
-    known = {
-        parameter.name: parameter.multiple
-        for parameter in context.command.params
-        if isinstance(parameter, click.Option) and parameter.name and parameter.expose_value
-    }
-    flags = {
-        parameter.name
-        for parameter in context.command.params
-        if isinstance(parameter, click.Option) and parameter.name and parameter.is_flag
-    }
-    context.default_map = load_toml("--config", path, known, flags)
-    context.meta[FILE_KEY] = path
 
 
 @click.command(cls=SourcedCommand)
@@ -218,7 +199,7 @@ def _read_toml(context: click.Context, _parameter: click.Parameter, path: str | 
     help="Options in a file, with underscores; flags and environment win.",
     is_eager=True,
     expose_value=False,
-    callback=_read_toml,
+    callback=take_file,
 )
 @log_options("info")
 def serve(log_level: str, log_format: Any, **options: Any) -> int:

@@ -14,7 +14,7 @@ import click
 
 from relay.wire.group import OneLineGroup
 from relay.wire.log import LOG_FORMATS, LOG_LEVELS, get_logger
-from relay.wire.sources import FILE_KEY, Number, SourcedCommand, read_toml, secrets_readable_by_all
+from relay.wire.sources import Number, SourcedCommand, secrets_readable_by_all, take_file
 
 from . import backend_config, config, log, sites
 from .backend_config import KEY_VARIABLE, BackendOptions
@@ -51,39 +51,6 @@ def _repeatable(command: click.Command) -> list[str]:
     ]
 
 
-def _fits(parameter: click.Parameter, item: object) -> bool:
-    """Whether a value of the file can be one of an option; true and false are for flags alone, and for them numbers, too."""
-    if isinstance(item, bool):
-        return isinstance(parameter, click.Option) and parameter.is_flag
-    return isinstance(item, int | float) or (isinstance(item, str) and "\0" not in item)
-
-
-def _load_file(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
-    """Makes the TOML file's keys the defaults of the other options."""
-    if value is None:
-        return
-    try:
-        table = read_toml(value)
-    except OSError as error:
-        raise ConfigError(f"--config: {value}: {error.strerror}") from None
-    except ValueError as error:
-        raise ConfigError(f"--config: {value}: not TOML: {error}") from None
-    context.meta[FILE_KEY] = value
-    known = {parameter.name: parameter for parameter in context.command.params}
-    repeatable = _repeatable(context.command)
-    for key, setting in table.items():
-        if key not in known or key == "config":
-            raise ConfigError(f"--config: {value}: there is no option {key!r}")
-        items = setting if isinstance(setting, list) else [setting]
-        if (isinstance(setting, list) and key not in repeatable) or not all(
-            _fits(known[key], item) for item in items
-        ):
-            raise ConfigError(f"--config: {value}: {key} has the wrong type")
-        if key in repeatable:
-            table[key] = items
-    context.default_map = table
-
-
 @main.command(
     cls=SourcedCommand,
     context_settings={"auto_envvar_prefix": "TRANSCEIVER"},
@@ -93,7 +60,7 @@ def _load_file(context: click.Context, _parameter: click.Parameter, value: str |
     metavar="FILE.toml",
     is_eager=True,
     expose_value=False,
-    callback=_load_file,
+    callback=take_file,
     envvar="TRANSCEIVER_CONFIG",
     help="A TOML file with underscored option names as keys.",
 )

@@ -9,7 +9,6 @@ import math
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from os import PathLike
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,15 +23,66 @@ FILE_KEY = "relay.wire.sources.file"
 _OPTION = re.compile(r"(--[a-z0-9-]+)[: ]")
 
 
-def read_toml(path: str | PathLike[str]) -> dict[str, Any]:
-    """A TOML file, with or without a byte order mark.
+def take_file(context: click.Context, parameter: click.Parameter, path: str | None) -> None:
+    """The callback of --config, which is eager: what the TOML file says becomes the default of the other options.
 
-    Raises OSError, or ValueError for whatever the library makes of nonsense: nesting and numbers without end, too.
+    Keys are their names with underscores. Values are texts and numbers; lists of them where an option may be repeated, for
+    which a table such as `[limit]` stands as well (`name=value` each); true or false where it is a flag. A byte order mark
+    is skipped. Raises click.UsageError.
     """
+    if path is None:
+        return
+    try:
+        context.default_map = _defaults(path, context.command)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        source = _suffix(context, parameter)
+        raise click.UsageError(f"--config {path}: {reason}{source}") from None
+    context.meta[FILE_KEY] = path
+
+
+def _defaults(path: str, command: click.Command) -> dict[str, object]:
+    """Raises OSError, or ValueError that says what is wrong with the file."""
+    options = {
+        parameter.name: parameter
+        for parameter in command.params
+        if isinstance(parameter, click.Option) and parameter.expose_value
+    }
+    values: dict[str, object] = {}
+    for key, value in _read_toml(path).items():
+        if key not in options:
+            raise ValueError(f"there is no option `{key}`")
+        is_switch = options[key].is_flag and isinstance(value, bool)
+        values[key] = value if is_switch else _texts(key, value, options[key].multiple)
+    return values
+
+
+def _read_toml(path: str) -> dict[str, object]:
+    """Raises OSError, or ValueError for whatever the library makes of nonsense: nesting and numbers without end, too."""
     try:
         return tomllib.loads(read_small_file(path).decode("utf-8-sig"))
     except RecursionError:
-        raise ValueError("nested too deep") from None
+        raise ValueError("not TOML: nested too deep") from None
+    except ValueError as error:
+        raise ValueError(f"not TOML: {error}") from None
+
+
+def _texts(key: str, value: object, is_repeatable: bool) -> str | list[str]:
+    if isinstance(value, dict):
+        value = [f"{name}={_text(key, item)}" for name, item in value.items()]
+    if isinstance(value, list):
+        if not is_repeatable:
+            raise ValueError(f"`{key}` takes one value, not a list")
+        return [_text(key, item) for item in value]
+    return [_text(key, value)] if is_repeatable else _text(key, value)
+
+
+def _text(key: str, value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"`{key}` is neither a text nor a number")
+    if "\0" in str(value):
+        raise ValueError(f"`{key}` has a NUL in it")
+    return str(value)
 
 
 def secrets_readable_by_all(

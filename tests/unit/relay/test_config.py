@@ -91,61 +91,6 @@ def test_keyring_faults_name_the_file_and_no_secret(tmp_path: Path) -> None:
     assert str(raised.value).count(str(path)) == 1
 
 
-def test_toml_becomes_strings(tmp_path: Path) -> None:
-    path = tmp_path / "relay.toml"
-    path.write_text(
-        'listen = ["0.0.0.0:1", "[::]:1"]\nworkers = 2\nallow_transceiver = "10.0.0.0/8"\n'
-        "idle_timeout = 1.5\n[limit]\nsource_unanswered = 9\n"
-    )
-    known = {
-        "listen": True,
-        "workers": False,
-        "allow_transceiver": True,
-        "idle_timeout": False,
-        "limit": True,
-    }
-    assert config.load_toml("--config", str(path), known) == {
-        "listen": ["0.0.0.0:1", "[::]:1"],
-        "workers": "2",
-        "allow_transceiver": ["10.0.0.0/8"],
-        "idle_timeout": "1.5",
-        "limit": ["source_unanswered=9"],
-    }
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        "wrokers = 2",
-        "workers = [2]",
-        "workers =",
-        "workers = true",
-        "listen = true",
-        "listen = [true]",
-        "workers = 1970-01-01",
-        'workers = "a\\u0000b"',
-        f"workers = {'9' * 5000}",
-        f"listen = {'[' * 5000}",
-    ],
-)
-def test_toml_refused(tmp_path: Path, content: str) -> None:
-    path = tmp_path / "relay.toml"
-    path.write_text(content)
-    with pytest.raises(ConfigError, match="--config") as raised:
-        config.load_toml("--config", str(path), {"workers": False, "listen": True})
-    assert str(path) in str(raised.value)
-
-
-def test_toml_may_begin_with_a_byte_order_mark_and_flags_are_true_or_false(tmp_path: Path) -> None:
-    path = tmp_path / "relay.toml"
-    path.write_bytes(b"\xef\xbb\xbftakeover = true\r\nworkers = 2\r\n")
-    known = {"takeover": False, "workers": False}
-    assert config.load_toml("--config", str(path), known, {"takeover"}) == {
-        "takeover": True,
-        "workers": "2",
-    }
-
-
 @pytest.mark.parametrize(
     ("listen", "internal", "backbone", "named"),
     [

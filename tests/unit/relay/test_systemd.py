@@ -11,7 +11,7 @@ import click
 import pytest
 
 from relay.cli import main
-from relay.config import load_toml
+from relay.wire.sources import take_file
 
 FOLDER = Path(__file__).resolve().parents[3] / "contrib" / "systemd"
 
@@ -45,8 +45,9 @@ def test_the_command_line_is_one_that_serve_takes() -> None:
 
 def test_the_example_file_is_one_that_serve_takes() -> None:
     options = serve_options()
-    known = {name: option.multiple for name, option in options.items()}
-    values = load_toml("--config", str(FOLDER / "relay.toml"), known)
+    context = click.Context(main.commands["serve"])
+    take_file(context, options["config"], str(FOLDER / "relay.toml"))
+    values = context.default_map or {}
     required = {name for name, option in options.items() if option.required}
     assert required <= values.keys()
     assert float(str(values["drain_timeout"])) < float(directives()["TimeoutStopSec"])
