@@ -17,6 +17,7 @@ from tests.support import deny
 from tests.support.process import Processes
 from tests.support.relayed import (
     CLUSTER,
+    HAS_IPV6,
     PASSWORD,
     RTP,
     Client,
@@ -25,9 +26,6 @@ from tests.support.relayed import (
     binding_request,
 )
 
-HAS_IPV6 = Path("/proc/net/if_inet6").exists() and "00000001" in Path(
-    "/proc/net/if_inet6"
-).read_text().replace("0" * 24, "")
 needs_ipv6 = pytest.mark.skipif(not HAS_IPV6, reason="this host has no IPv6 loopback")
 can_deny = pytest.mark.skipif(deny.why_not() is not None, reason=str(deny.why_not()))
 

@@ -95,19 +95,25 @@ async def test_calls_of_an_owner_that_is_gone_are_gone(serve: Serve) -> None:
     assert body["error"]["code"] == "call_gone"  # type: ignore[index]
 
 
-async def test_an_address_that_another_pool_has_now_does_not_know_the_call(serve: Serve) -> None:
+async def test_an_address_that_another_pool_has_now_does_not_know_the_call(
+    serve: Serve, processes: Processes
+) -> None:
     _, here = serve()
-    owner, there = serve()
-    path, at = await place(there), owner.listening("peer")[0]
+    at = f"127.0.0.1:{processes.reserve_port()}"
+    owner, there = serve(peer=at)
+    path = await place(there)
     owner.stop()
     serve(peer=at)
     assert (await ask(here, "DELETE", path))[0] == 404
 
 
-async def test_who_does_not_hold_the_secret_is_not_believed(serve: Serve) -> None:
+async def test_who_does_not_hold_the_secret_is_not_believed(
+    serve: Serve, processes: Processes
+) -> None:
     _, here = serve()
-    owner, there = serve()
-    path, at = await place(there), owner.listening("peer")[0]
+    at = f"127.0.0.1:{processes.reserve_port()}"
+    owner, there = serve(peer=at)
+    path = await place(there)
     owner.stop()
     serve(peer=at, secret="another secret, also of thirty-two bytes or more")
     assert (await ask(here, "DELETE", path))[0] == 502

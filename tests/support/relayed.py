@@ -29,12 +29,17 @@ from relay.wire.stun import USERNAME, Message, encode, error, success
 from relay.wire.token import TokenCodec, TransceiverAddress
 from tests.support.process import Process, Processes
 
+HAS_IPV6 = Path("/proc/net/if_inet6").exists() and "00000001" in Path(
+    "/proc/net/if_inet6"
+).read_text().replace("0" * 24, "")
+"""Whether this host has an IPv6 loopback."""
 PASSWORD = b"0123456789abcdef01234567"
 CLUSTER = 7
 PROBE_CLIENT = Endpoint.of("::", 0)
 """Whose packets probes of a cluster route seem to be."""
 RTP = b"\x80\x6f" + bytes(range(170))
-RECEIVE_TIMEOUT_S = 5.0
+RECEIVE_TIMEOUT_S = 20.0
+"""A worker that starts beside others' work takes a second or two."""
 HTTP_TIMEOUT_S = 20.0
 """The control process runs at nice 19: beside others' work it gets a hundredth of a CPU."""
 COUNTED_LIMIT_S = 10.0

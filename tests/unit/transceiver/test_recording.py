@@ -47,7 +47,9 @@ async def test_both_sides_are_in_the_file(bench: Bench, tmp_path: Path) -> None:
     left, right, rate_hz = sides(tmp_path / "call.wav")
     assert rate_hz == RATE
     assert len(left) == len(right)
-    assert math.isclose(len(left) / 2 / RATE, lasted_s, abs_tol=0.3)
+    # What a late engine leaves out is in no file.
+    skipped_s = 0.02 * bench.engine.counts()["skipped_ticks"]
+    assert math.isclose(len(left) / 2 / RATE + skipped_s, lasted_s, abs_tol=0.3)
     assert loudness(left) > 1_000
     assert loudness(right) > 4_000
     assert recorder.lost_pieces == 0
@@ -266,17 +268,19 @@ async def test_a_pass_through_is_kept_as_it_was_encoded(bench: Bench, tmp_path: 
     client = bench.client()
     session, _ = await bench.connected(client, echo=True, tap=True)
     recorder.start(session, tmp_path / "call", frames_of="pcmu")
+    began_s = time.monotonic()
     for i in range(30):
         client.rtp(bytes([0x20 if i % 2 else 0xFF]) * 160)
         await asyncio.sleep(0.02)
         recorder.poll()
     await until(lambda: session.stats()["packets_out"] == 30)
+    lasted_s = time.monotonic() - began_s
     recorder.stop(session)
     recorder.close()
     for side in ("client", "server"):
         with wave.open(str(tmp_path / f"call.{side}.wav")) as file:
             assert (file.getnchannels(), file.getframerate()) == (1, 8_000)
-            assert 0.5 < file.getnframes() / 8_000 < 2
+            assert 0.5 < file.getnframes() / 8_000 < lasted_s + 1
             assert loudness(file.readframes(file.getnframes())) > 1_000
     assert recorder.lost_pieces == 0
     assert session.stats()["tap_frames_lost"] == 0
