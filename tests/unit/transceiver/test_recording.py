@@ -219,7 +219,7 @@ def test_a_slow_disk_loses_pieces_and_never_blocks_nor_loses_the_end(tmp_path: P
     assert recorder.lost_pieces == 100
     began_s = time.monotonic()
     recorder.stop(tap)  # type: ignore[arg-type]
-    assert max(*took_s, time.monotonic() - began_s) < 1
+    assert max(*took_s, time.monotonic() - began_s) < 5, "some us each; nobody reads the pipe yet"
     written = bytearray()
 
     def drain() -> None:
@@ -229,8 +229,9 @@ def test_a_slow_disk_loses_pieces_and_never_blocks_nor_loses_the_end(tmp_path: P
 
     disk = threading.Thread(target=drain)
     disk.start()
-    recorder.close()
-    disk.join(10)
+    recorder.close(timeout_s=60)  # a thousand turns of two threads
+    disk.join(60)
+    assert not disk.is_alive()
     last_page = written[written.rindex(b"OggS") :]
     assert last_page[5] & 4, "the stream has no end"
     assert written.count(b"\x78" + bytes(999)) == in_hand + QUEUE_PIECES
