@@ -1,6 +1,8 @@
 #include "events.h"
 
-void vr_events_put(struct vr_events *e, const struct vr_rtp *packet) {
+static const uint64_t least_ns = VR_EVENT_LEAST_MS * (uint64_t)1000000;
+
+void vr_events_put(struct vr_events *e, const struct vr_rtp *packet, uint64_t now_ns) {
     if (packet->payload_bytes < 4 || packet->payload[0] > VR_EVENT_FLASH)
         return;
     /* RFC 4733 2.3: all packets of one event carry the timestamp of its beginning */
@@ -8,10 +10,14 @@ void vr_events_put(struct vr_events *e, const struct vr_rtp *packet) {
         return;
     e->seen = true;
     e->timestamp = packet->timestamp;
-    if (e->count == VR_EVENTS_WAITING) {
+    if (e->paid_until_ns < now_ns)
+        e->paid_until_ns = now_ns;
+    if (e->count == VR_EVENTS_WAITING ||
+        e->paid_until_ns - now_ns >= VR_EVENTS_WAITING * least_ns) {
         e->dropped++;
         return;
     }
+    e->paid_until_ns += least_ns;
     e->waiting[(e->first + e->count++) % VR_EVENTS_WAITING] = packet->payload[0];
 }
 

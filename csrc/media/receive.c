@@ -93,7 +93,7 @@ static enum vr_receive_status put(struct vr_receiver *r, enum vr_rtp_status read
             return VR_RECEIVE_EMPTY;
         if (rtp->payload_type != r->config.event_payload_type)
             return VR_RECEIVE_PAYLOAD_TYPE;
-        vr_events_put(&r->events, rtp);
+        vr_events_put(&r->events, rtp, now_ns);
         return VR_RECEIVE_OK;
     }
     uint32_t units = vr_codec_units((enum vr_codec)codec, rtp->payload, rtp->payload_bytes);

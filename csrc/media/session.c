@@ -232,7 +232,7 @@ static enum vr_session_status take_rtp(struct vr_session *s, uint8_t *data, size
     if (read || form == VR_RTP_EMPTY)
         count_in(s, &rtp, is_sound ? s->clock_hz : 0, now_ns);
     if (is_event) {
-        vr_events_put(&s->receiver.events, &rtp);
+        vr_events_put(&s->receiver.events, &rtp, now_ns);
         vr_line_skip(&s->line, &rtp);
         return VR_SESSION_OK;
     }

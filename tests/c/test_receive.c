@@ -246,6 +246,33 @@ TEST(telephone_events_come_once_each) {
     CHECK_EQ(c->r.jitter.counts.lost_frames, 0);
 }
 
+/* A client that makes a key of every packet keeps nobody busy; one whose network stalled loses none. */
+TEST(telephone_events_come_no_faster_than_keys_are_pressed) {
+    struct call *c = call_start(1);
+    unsigned taken = 0;
+    uint8_t packet[16] = {0};
+    struct vr_rtp rtp = {.ssrc = c->ssrc, .payload_type = EVENT_PT};
+    for (int i = 0; i < 10000; i++) { /* ten seconds, a thousand a second */
+        rtp.timestamp += 160;
+        vr_rtp_write_header(packet, &rtp);
+        vr_receiver_put(&c->r, packet, sizeof packet, c->now_ns);
+        c->now_ns += MS;
+        while (vr_events_take(&c->r.events) >= 0)
+            taken++;
+        if (i == 0)
+            CHECK_EQ(taken, 1);
+    }
+    CHECK(taken >= 250 && taken <= 250 + VR_EVENTS_WAITING);
+    CHECK_EQ(c->r.events.dropped, 10000 - taken);
+    c->now_ns += 1000 * MS;
+    for (int i = 0; i < VR_EVENTS_WAITING; i++) {
+        rtp.timestamp += 160;
+        vr_rtp_write_header(packet, &rtp);
+        vr_receiver_put(&c->r, packet, sizeof packet, c->now_ns);
+        CHECK_EQ(vr_events_take(&c->r.events), 0);
+    }
+}
+
 TEST(silence_goes_on_when_the_client_stops) {
     struct call *c = call_start(1);
     int16_t pcm[VR_BLOCK_MAX_SAMPLES];
