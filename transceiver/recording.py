@@ -33,7 +33,11 @@ QUEUE_PIECES = 1_024
 
 _SAMPLE_BYTES = 2
 _CHANNELS = 2
+_FRAME_BYTES = _SAMPLE_BYTES * _CHANNELS
 _SKIP_BYTES = 65_536
+_TAP_BLOCKS_A_S = 50
+_TAP_FULL_S = 0.9
+"""A tap that has so much may have lost some: it keeps a second (csrc/media/session.h)."""
 
 
 Piece = bytes | list[RawFrame]
@@ -92,7 +96,8 @@ class _Recording:
     sink: _Sound | _Frames
     path: Path
     missing: int = 0
-    """Size of the pieces that found no room since the last one that did."""
+    """Size of what was lost since the last piece that found room."""
+    tap_blocks_lost: int = 0
     failed: bool = False
 
 
@@ -152,7 +157,17 @@ class Recorder:
 
     def _take(self, recording: _Recording) -> None:
         has_frames = isinstance(recording.sink, _Frames)
-        piece = recording.session.read_frame_tap() if has_frames else recording.session.read_tap()
+        session = recording.session
+        piece = session.read_frame_tap() if has_frames else session.read_tap()
+        if len(piece) >= _TAP_FULL_S * session.rate_hz * _FRAME_BYTES and not has_frames:
+            lost = session.stats()["tap_blocks_lost"]
+            recording.missing += (
+                (lost - recording.tap_blocks_lost)
+                * session.rate_hz
+                // _TAP_BLOCKS_A_S
+                * _FRAME_BYTES
+            )
+            recording.tap_blocks_lost = lost
         if piece:
             self._put(recording, piece)
 

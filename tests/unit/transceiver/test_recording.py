@@ -77,6 +77,30 @@ async def test_a_recorder_that_sleeps_loses_the_oldest_and_says_so(bench: Bench)
     await until(lambda: session.stats()["tap_blocks_lost"] >= 10)
 
 
+async def test_what_a_recorder_slept_through_is_silence_in_the_file(
+    bench: Bench, tmp_path: Path
+) -> None:
+    recorder = Recorder()
+    session, _ = await bench.connected(bench.client(), start_ms=0, tap=True)
+    recorder.start(session, tmp_path / "call.wav")
+    began_s = time.monotonic()
+    session.write(1, tone(6 * RATE))
+    for slept_s in (0.3, 2.5, 0.3, 1.8, 0.3):
+        await asyncio.sleep(slept_s)
+        recorder.poll()
+    lasted_s = time.monotonic() - began_s
+    recorder.stop(session)
+    recorder.close()
+    lost = session.stats()["tap_blocks_lost"]
+    assert lost >= 50
+    left, right, _ = sides(tmp_path / "call.wav")
+    # ticks may be left out on a busy machine, and the tap began with the keys
+    assert len(left) / 2 / RATE > lasted_s - 1
+    block = RATE // 50 * 2
+    gaps = sum(not any(right[at : at + block]) for at in range(0, len(right), block))
+    assert lost - 5 <= gaps <= lost + 25
+
+
 class Tap:
     """A session whose sound never ends: so many bytes a look."""
 
@@ -87,6 +111,9 @@ class Tap:
 
     def read_tap(self) -> bytes:
         return self._piece
+
+    def stats(self) -> dict[str, Any]:
+        return {"tap_blocks_lost": 0}
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 10) -> None:
