@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 import pytest
+from aiortc import RTCDataChannel, RTCDataChannelParameters
 
 from relay.wire.address import Endpoint
 from relay.wire.keyring import Keyring, generate_line
@@ -507,6 +508,34 @@ async def test_where_a_call_was_is_known_after_its_end(connected: Client) -> Non
 
 
 # Events
+
+
+@pytest.mark.parametrize("says", [False, True])
+async def test_a_channel_that_opens_late_gets_what_was_said_before(
+    world: World, says: bool
+) -> None:
+    """The packet that opens it was lost: it comes again when the server has long taken stream 0 for the channel."""
+    client = Client(world, world.open(dcid=False))
+    client.connect()
+    client.sctp.begin(5_000, 65_536)
+    client.pump()
+    await client.settle()
+    world.pass_time(1.0, client.pump)
+    assert client.call.send_event({"type": "early"})
+    await client.settle()
+    if says:
+        client.sctp.negotiate_channel()
+        client.sctp.send_text('{"type": "response.create"}')
+        await client.settle()
+    heard: list[Any] = []
+    channel = RTCDataChannel(client.sctp, RTCDataChannelParameters(label="oai-events"))
+    channel.on("message", lambda text: heard.append(json.loads(text)["type"]))
+    await client.settle()
+    assert channel.readyState == "open"
+    assert heard == ([] if says else ["session.created", "early"])
+    assert client.call.send_event({"type": "late"})
+    await client.settle()
+    assert heard[-1] == "late"
 
 
 async def test_events_need_an_open_channel(world: World) -> None:
