@@ -59,7 +59,7 @@ _PINNED = {"aiortc": "1.16.0", "aioice": "0.13.0"}
 _PRIVATE_NAMES: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (RTCCertificate, ("_create_ssl_context",)),
     (RTCDtlsTransport, ("_set_role", "_set_state", "_send_data")),
-    (RTCSctpTransport, ("_handle_data", "_receive", "_set_state")),
+    (RTCSctpTransport, ("_handle_data", "_receive", "_set_state", "_data_channel_flush")),
     (rtcdtlstransport, ("SRTP_PROFILES", "certificate_digest")),
     (rtcsctptransport, ("USERDATA_MAX_LENGTH", "SCTP_RTO_MIN", "WEBRTC_DCEP")),
 )
@@ -68,7 +68,7 @@ _PRIVATE_ATTRIBUTES: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (
         RTCSctpTransport,
         ("_rto", "_association_state", "_advertised_rwnd", "_inbound_streams", "_sack_misordered",
-         "_data_channels"),
+         "_data_channels", "_data_channel_queue"),
     ),
 )  # fmt: skip
 
@@ -347,6 +347,7 @@ class Sctp(RTCSctpTransport):
         self._on_message = on_message
         self._on_end: Callable[[str], None] | None = on_end
         self._channel: RTCDataChannel | None = None
+        self._acknowledged = False
         self.on("datachannel", self._adopt)
 
     @property
@@ -436,6 +437,13 @@ class Sctp(RTCSctpTransport):
     async def _receive(self, stream_id: int, pp_id: int, data: bytes) -> None:
         if pp_id == rtcsctptransport.WEBRTC_DCEP:
             if data[:1] == b"\x03" and stream_id in self._data_channels:
+                # RFC 8832 6: a channel that was already taken for negotiated; its opener waits for the word.
+                if not self._acknowledged:
+                    self._acknowledged = True
+                    channel = self._data_channels[stream_id]
+                    ack = (channel, rtcsctptransport.WEBRTC_DCEP, b"\x02")
+                    self._data_channel_queue.append(ack)
+                    await self._data_channel_flush()
                 return
         elif stream_id == 0:
             self.negotiate_channel()

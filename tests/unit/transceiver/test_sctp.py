@@ -64,6 +64,22 @@ async def test_a_message_on_stream_0_reveals_a_negotiated_channel() -> None:
     assert there.heard == ["hello"]
 
 
+async def test_a_channel_that_opens_where_a_negotiated_one_was_guessed_is_acknowledged() -> None:
+    """Its opener, the client of DTLS, may wait for the word before it sends anything."""
+    pair, here, there = await associated()
+    there.sctp.negotiate_channel()
+    assert there.sctp.send_text("early")
+    heard: list[str] = []
+    channel = RTCDataChannel(here.sctp, RTCDataChannelParameters(label="oai-events"))
+    channel.on("message", heard.append)
+    await settle(pair)
+    assert (channel.id, channel.readyState) == (0, "open")
+    assert there.sctp.send_text("late")
+    channel.send("hello")
+    await settle(pair)
+    assert (heard, there.heard, there.opened) == (["early", "late"], ["hello"], 1)
+
+
 async def test_large_messages_arrive_in_small_datagrams() -> None:
     pair, here, there = await associated()
     here.sctp.negotiate_channel()
