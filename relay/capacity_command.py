@@ -17,52 +17,56 @@ from relay.wire.sources import Number
 @click.option(
     "--up-us",
     type=Number(0, min_open=True),
-    help="CPU time of a packet up. [default: measured here]",
+    help="CPU time of a packet from a client, in microseconds. [default: measured here]",
 )
 @click.option(
     "--down-us",
     type=Number(0, min_open=True),
-    help="CPU time of a packet down. [default: measured here]",
+    help="CPU time of a packet to a client, in microseconds. [default: measured here]",
 )
 @click.option(
     "--packets-per-second",
     type=Number(0, 1e6, min_open=True),
     default=50,
     show_default=True,
-    help="Of a session, each way.",
+    help="Packets of a session, each way.",
 )
 @click.option(
     "--payload-bytes",
     type=click.IntRange(1, 65507),
     default=102,
     show_default=True,
-    help="Of a packet of voice.",
+    help="SRTP in one of them, without IP and UDP headers.",
 )
 @click.option(
-    "--cores", type=click.IntRange(1), default=16, show_default=True, help="For workers, of a host."
+    "--cores",
+    type=click.IntRange(1),
+    default=16,
+    show_default=True,
+    help="Cores of a host that workers have.",
 )
 @click.option(
     "--nic-gbit",
     type=Number(0, 1e6, min_open=True),
     default=10,
     show_default=True,
-    help="Network of a host.",
+    help="Gigabits a second of a host, each way.",
 )
 @click.option(
     "--load",
     type=Number(0, 1, min_open=True),
     default=0.5,
     show_default=True,
-    help="How full cores and network may be.",
+    help="The share of cores and network that may be in use, 0 to 1.",
 )
 @click.option(
     "--spare",
     type=Number(0, 1e6),
     default=0.05,
     show_default=True,
-    help="Share of hosts beside those needed; at least one.",
+    help="Hosts beside those needed, as a share of them; at least one.",
 )
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object, for programs.")
 def capacity(sessions: int, up_us: float | None, down_us: float | None, **options: Any) -> None:
     """Count what a number of sessions needs.
 
