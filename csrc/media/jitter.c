@@ -165,6 +165,11 @@ static struct vr_jitter_slot *slot_for(struct vr_jitter *j, int64_t sequence) {
     return &j->slots[(uint64_t)sequence % VR_JITTER_SLOTS];
 }
 
+static bool is_near(const struct vr_jitter *j, uint16_t sequence) {
+    int16_t ahead = (int16_t)(sequence - (uint16_t)j->newest_sequence);
+    return ahead <= JUMP_AHEAD && ahead >= -JUMP_BEHIND;
+}
+
 /* Whether `packet` goes on where its source was; restarts when it surely does not. */
 static enum vr_jitter_status follow(struct vr_jitter *j, const struct vr_rtp *packet,
                                     uint64_t now_ns) {
@@ -178,8 +183,8 @@ static enum vr_jitter_status follow(struct vr_jitter *j, const struct vr_rtp *pa
         restart(j, packet, now_ns);
         return VR_JITTER_OK;
     }
-    int16_t ahead = (int16_t)(packet->sequence - (uint16_t)j->newest_sequence);
-    if (ahead <= JUMP_AHEAD && ahead >= -JUMP_BEHIND) {
+    if (is_near(j, packet->sequence)) {
+        int16_t ahead = (int16_t)(packet->sequence - (uint16_t)j->newest_sequence);
         int32_t later = (int32_t)(packet->timestamp - (uint32_t)j->newest_timestamp);
         int64_t transit = (int64_t)now_ns - units_to_ns(j, j->newest_timestamp + later);
         int64_t lateness = transit - base_ns(j);
@@ -204,7 +209,10 @@ static enum vr_jitter_status put(struct vr_jitter *j, const struct vr_rtp *packe
         return VR_JITTER_TOO_BIG;
     if (filler && (!j->started || packet->ssrc != j->ssrc))
         return VR_JITTER_OLD_SOURCE;
-    enum vr_jitter_status status = follow(j, packet, now_ns);
+    if (filler && !is_near(j, packet->sequence))
+        return VR_JITTER_JUMP;
+    /* a filler's timestamp says nothing: while a key is held it stands still (RFC 4733 2.1) */
+    enum vr_jitter_status status = filler ? VR_JITTER_OK : follow(j, packet, now_ns);
     if (status != VR_JITTER_OK)
         return status;
     int64_t sequence =
@@ -225,7 +233,7 @@ static enum vr_jitter_status put(struct vr_jitter *j, const struct vr_rtp *packe
     if (!j->playing && sequence < j->next_sequence && j->next_sequence - sequence < JUMP_BEHIND) {
         /* reordered before anything was played */
         j->next_sequence = sequence;
-        if (timestamp < j->next_timestamp)
+        if (!filler && timestamp < j->next_timestamp)
             j->next_timestamp = timestamp;
     }
     if (sequence < j->next_sequence)

@@ -469,6 +469,36 @@ TEST(fillers_are_not_losses) {
     CHECK(s->lost == 0 && s->j.counts.restarts == 0);
 }
 
+/* While a key is held its packets have the timestamp of its beginning, or of another clock; the sound beside them
+ * goes on, and after a sender's jump they confirm nothing. */
+TEST(a_key_that_is_held_disturbs_no_sound) {
+    static const uint32_t beginnings[] = {0, 0x40000000u};
+    for (size_t i = 0; i < 2; i++) {
+        struct simulation *s = start();
+        steady(s, 250);
+        unsigned packets = s->packets;
+        uint32_t began = s->timestamp + beginnings[i];
+        for (int k = 0; k < 250; k++) { /* five seconds */
+            struct vr_rtp rtp = {.ssrc = s->ssrc,
+                                 .sequence = s->sequence++,
+                                 .timestamp = began,
+                                 .payload_type = 110};
+            CHECK_EQ(vr_jitter_put(&s->j, &rtp, 0, s->now_ns), VR_JITTER_OK);
+            steady(s, 1);
+        }
+        CHECK_EQ(s->packets - packets, 250);
+        CHECK_EQ(s->lost + s->j.counts.restarts, 0);
+        CHECK(delay_ms(s) <= 60);
+        s->sequence += 20000;
+        struct vr_rtp rtp = {
+            .ssrc = s->ssrc, .sequence = s->sequence++, .timestamp = began, .payload_type = 110};
+        CHECK_EQ(vr_jitter_put(&s->j, &rtp, 0, s->now_ns), VR_JITTER_JUMP);
+        steady(s, 50);
+        CHECK_EQ(s->j.counts.restarts, 1);
+        CHECK(delay_ms(s) <= 60);
+    }
+}
+
 TEST(clock_drift_shows_as_excess_not_as_loss) {
     for (int sign = -1; sign <= 1; sign += 2) {
         struct simulation *s = start();
