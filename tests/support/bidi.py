@@ -29,7 +29,7 @@ from tests.support.process import Process, Processes
 COMMAND_TIMEOUT_S = 60.0
 START_TIMEOUT_S = 90.0
 
-# A microphone and an output without devices, no questions, no visits of the browser's own.
+# A microphone and an output without devices, no questions, no visits of the browser's own, nor to the caller's proxy.
 FIREFOX_PREFS: Mapping[str, bool | int | str] = {
     "app.normandy.enabled": False,
     "app.update.enabled": False,
@@ -46,6 +46,7 @@ FIREFOX_PREFS: Mapping[str, bool | int | str] = {
     "network.captive-portal-service.enabled": False,
     "network.connectivity-service.enabled": False,
     "network.manage-offline-status": False,
+    "network.proxy.type": 0,
     "network.trr.mode": 5,
     "services.settings.server": "data:,",
     "toolkit.telemetry.enabled": False,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 _FIREFOX_NAMES = ("firefox-esr", "firefox")
 
-# No sandbox: tests run as root too. The rest keeps the browser off the network by itself.
+# No sandbox: tests run as root too. The rest keeps the browser off the network by itself, and off the caller's proxy.
 _QUIET = (
     "--no-sandbox",
     "--disable-gpu",
@@ -32,6 +32,7 @@ _QUIET = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    "--no-proxy-server",
 )
 POLL_MS = 50
 FAKE_MICROPHONE = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")
