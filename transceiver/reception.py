@@ -131,6 +131,10 @@ class Reception:
             )
         # What a client secret carries holds; of what comes with the offer, only what it leaves open.
         allowed, _ = restrict(asked.session, principal.updatable)
+        if principal.updatable is not None:
+            allowed.pop(
+                "type", None
+            )  # a backend would refuse another one later; here it would still be obeyed
         return parts.calls.open(
             CallRequest(
                 offer=asked.offer,

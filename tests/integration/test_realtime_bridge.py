@@ -355,6 +355,22 @@ async def test_a_client_secret_carries_the_session_and_its_limits(
             assert await close_reason(guarded, call, KEY) == "max_duration"
 
 
+async def test_what_comes_with_an_offer_changes_no_more_than_a_client_secret_leaves_open(
+    guarded: str, model: RealtimeServer
+) -> None:
+    async with aiohttp.ClientSession(guarded) as http:
+        session = {"type": "transcription", "include": ["x"]}
+        _, made = await client_secret(http, session=session, limits={"updatable": ["tracing"]})
+        mine = {"type": "realtime", "include": [], "tracing": "auto"}
+        bearer = {"Authorization": f"Bearer {made['value']}"}
+        offer = {"sdp": CHROMIUM, "session": mine}
+        async with http.post("/v1/realtime/calls", json=offer, headers=bearer) as response:
+            assert response.status == 201
+        await until(lambda: model.connections and model.connections[0].of("session.update"))
+        told = model.connections[0].events[0]["session"]
+        assert {**session, "tracing": "auto"}.items() <= told.items()
+
+
 async def test_a_client_secret_ends_its_call_after_its_own_end(guarded: str) -> None:
     async with aiohttp.ClientSession(guarded) as http:
         _, made = await client_secret(http, expires_after={"seconds": 10})

@@ -159,6 +159,10 @@ class Bridge:
             return self._interrupt(self._open_responses)
         if kind == "session.update":
             return self._session_update(event)
+        if kind.endswith("session.update") and self._updatable is not None:
+            return Outgoing(
+                [fixed_event([kind], _id_of(event))]
+            )  # beta's transcription_session.update
         cause, out = _id_of(event), Outgoing()
         asked_format = self._session.asked_format("input")
         if kind == "input_audio_buffer.append" and not self._dialect.takes(asked_format):

@@ -468,6 +468,18 @@ def test_what_is_fixed_is_left_out_of_one_response_too(sink: Sink) -> None:
     assert [event["response"] for event in out.to_backend] == [free]
 
 
+@pytest.mark.parametrize("updatable", [None, ["audio.input"]])
+def test_the_update_of_another_kind_of_session_is_no_way_round_what_is_fixed(
+    sink: Sink, updatable: list[str] | None
+) -> None:
+    bridge = Bridge(Dialect(beta=True), sink, updatable=updatable)
+    greet(bridge)
+    event = {"type": "transcription_session.update", "event_id": "mine", "session": {"a": 1}}
+    out = bridge.from_client(json.dumps(event))
+    assert out.to_backend == ([event] if updatable is None else [])
+    assert types(out.to_client) == ([] if updatable is None else ["error"])
+
+
 def test_an_event_id_has_a_length(bridge: Bridge) -> None:
     for length, refused in ((512, False), (513, True)):
         event = {"type": "session.update", "event_id": "x" * length, "session": {}}
