@@ -166,6 +166,7 @@ cdef extern from "media/session.h" nogil:
         uint64_t packets_out
         uint64_t bytes_out
         uint64_t reports_in
+        uint64_t verdicts_in
         uint64_t reports_out
         uint64_t echo_dropped
         uint64_t encode_failures

@@ -391,6 +391,7 @@ cdef class Session:
             "packets_out": c.packets_out,
             "bytes_out": c.bytes_out,
             "reports_in": c.reports_in,
+            "verdicts_in": c.verdicts_in,
             "reports_out": c.reports_out,
             "echo_dropped": c.echo_dropped,
             "encode_failures": c.encode_failures,

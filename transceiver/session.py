@@ -405,7 +405,7 @@ def _media_stats(numbers: dict[str, Any]) -> dict[str, object]:
         "bytes_out": numbers["bytes_out"],
         "rtt_ms": round(numbers["round_trip_ns"] / 1e6, 3) or None,
         "loss": round(numbers["lost_in"] / expected, 4) if expected else None,
-        "loss_out": numbers["fraction_lost_out"] if numbers["reports_in"] else None,
+        "loss_out": numbers["fraction_lost_out"] if numbers["verdicts_in"] else None,
         "jitter_ms": round(numbers["jitter_in_ms"], 3) if expected else None,
         "playout_delay_ms": numbers["target_ms"] if samples else None,
         "sound": None

@@ -114,6 +114,7 @@ static enum vr_session_status take_rtcp(struct vr_session *s, uint8_t *data, siz
         vr_reception_sender_report(&s->reception, rtcp.ntp, now_ns);
     if (rtcp.has_block) {
         uint64_t round_trip_ns = vr_rtcp_round_trip_ns(&rtcp.block, ntp_at(s, now_ns));
+        s->counts.verdicts_in++;
         s->counts.fraction_lost_out = rtcp.block.fraction_lost;
         if (round_trip_ns != 0)
             s->counts.round_trip_ns = round_trip_ns;

@@ -71,6 +71,7 @@ struct vr_session_counts {
     uint64_t packets_in, bytes_in; /* RTP of the source that is heard, payload bytes */
     uint64_t packets_out, bytes_out;
     uint64_t reports_in, reports_out;
+    uint64_t verdicts_in; /* reports that say how what we send arrives */
     uint64_t
         echo_dropped; /* ECHO, FRAMES: not of our codec, a jump that cannot be passed on, or too long */
     uint64_t encode_failures;

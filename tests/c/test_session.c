@@ -94,6 +94,7 @@ TEST(sound_and_reports_cross_both_ways) {
     CHECK_EQ(counts.packets_in, 150);
     CHECK_EQ(counts.lost_in, 0);
     CHECK(counts.reports_in >= 2 && counts.reports_out >= 2);
+    CHECK(counts.verdicts_in >= 2);
     CHECK_EQ(counts.fraction_lost_out, 0);
     vr_session_free(a);
     vr_session_free(b);
@@ -175,6 +176,22 @@ TEST(a_silent_call_reports_every_400_ms) {
     uint8_t bye[VR_RTCP_WRITE_BYTES + VR_SRTP_GROWTH_BYTES];
     CHECK(vr_session_bye(s, now, bye) > 30);
     vr_session_free(s);
+}
+
+/* A client that only sends reports on nothing: that is no word of ours arriving whole. */
+TEST(a_report_on_nothing_is_no_verdict) {
+    uint64_t now = 1000 * MS;
+    struct vr_session *a = session(VR_SESSION_PCM, 1, 10, 20, now);
+    struct vr_session *b = session(VR_SESSION_PCM, 2, 20, 10, now);
+    say(a, 200);
+    for (int i = 0; i < 150; i++, now += 20 * MS)
+        exchange(a, b, now);
+    struct vr_session_counts counts;
+    vr_session_read_counts(b, &counts);
+    CHECK(counts.reports_in >= 2);
+    CHECK_EQ(counts.verdicts_in, 0);
+    vr_session_free(a);
+    vr_session_free(b);
 }
 
 TEST(foreign_and_repeated_packets_say_so) {
