@@ -111,7 +111,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.note_turn(self.connection, owes=False)
-        if self._has_body():  # which nobody reads: it must not be taken for the next request
+        if self._may_have_body():  # which nobody reads: it must not be taken for the next request
             self.close_connection = True
         path = self._path()
         if path == "/healthz":
@@ -126,9 +126,11 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._answer(404, "text/plain; charset=utf-8", b"not found\n")
 
-    def _has_body(self) -> bool:
-        length = self.headers.get("Content-Length", "0").strip()
-        return "Transfer-Encoding" in self.headers or length != "0"
+    def _may_have_body(self) -> bool:
+        """Also when the head is cut short by a line that is no field: the fields behind it are unknown."""
+        lengths = self.headers.get_all("Content-Length", [])
+        says_so = "Transfer-Encoding" in self.headers or any(size.strip() != "0" for size in lengths)
+        return says_so or bool(self.headers.defects)
 
     def _path(self) -> str:
         """Without the query; of a whole URL, which RFC 9112 3.2.2 has servers take, what comes behind the host."""

@@ -388,8 +388,10 @@ def test_an_accept_header_that_makes_no_sense_gets_the_plain_format(relay: Relay
 
 
 @pytest.mark.parametrize(
-    "head", ["Content-Length: 35", "Transfer-Encoding: chunked", "Content-Length: +35"]
-)
+    "head",
+    ["Content-Length: 35", "Transfer-Encoding: chunked", "Content-Length: +35",
+     "Content-Length: 0\r\nContent-Length: 35", "no field\r\nContent-Length: 35"],
+)  # fmt: skip
 def test_the_body_of_a_request_is_no_request(relay: Relay, head: str) -> None:
     with socket.create_connection(relay.admin) as client:
         client.settimeout(10)
