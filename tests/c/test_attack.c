@@ -179,7 +179,7 @@ TEST(the_victims_transaction_id_with_the_attackers_token) {
 TEST(media_and_dtls_from_anywhere_make_nothing) { /* cases B20, A31 */
     open_with_calls();
     for (unsigned i = 0; i < 10000; i++) {
-        struct vr_addr from = v4(100, 64, i / 256, i % 256, i);
+        struct vr_addr from = v4(100, 64, i / 256, i % 256, 1 + i);
         CHECK_EQ(send_public(&b, from, i % 2 ? dtls() : rtp()), VR_VERDICT_DROP);
     }
     CHECK_EQ(b.stats.drop[VR_DROP_NO_FLOW], 10000);

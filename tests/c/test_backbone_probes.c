@@ -51,7 +51,7 @@ TEST(a_probe_is_echoed_to_an_allowed_peer_and_is_no_clients_packet) {
     struct message m = probe_of(nonce);
     struct vr_ingress in = public_ingress(&b, (struct vr_addr){{0}, 0}, &m);
     CHECK_EQ(submit(&b, &in), VR_VERDICT_DROP);
-    CHANGED(&b, RX(PUBLIC, VR_PROBE_NONCE_BYTES), DROP(PROTOCOL));
+    CHANGED(&b, RX(PUBLIC, VR_PROBE_NONCE_BYTES), DROP(SOURCE_UNANSWERABLE));
     bench_close(&b);
 }
 
