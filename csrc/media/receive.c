@@ -40,7 +40,7 @@ int vr_receiver_init(struct vr_receiver *r, const struct vr_receive_config *conf
         return -EINVAL;
     memset(r, 0, sizeof *r);
     r->config = *config;
-    r->codec = (enum vr_codec)codec;
+    r->codec = r->sounding = (enum vr_codec)codec;
     vr_jitter_init(&r->jitter, vr_codec_clock_hz(r->codec));
     r->fifo_capacity_samples = config->rate_hz / 1000 * FIFO_MS;
     r->fifo = malloc(r->fifo_capacity_samples * sizeof *r->fifo);
@@ -66,6 +66,14 @@ static int codec_of(const struct vr_receive_config *c, uint8_t payload_type) {
     if (payload_type == c->pcmu_payload_type)
         return VR_CODEC_PCMU;
     return payload_type == c->pcma_payload_type ? VR_CODEC_PCMA : -1;
+}
+
+/* Of the codec before, with another clock, and overtaken by what came since: no change back. */
+static bool is_straggler(const struct vr_receiver *r, enum vr_codec codec,
+                         const struct vr_rtp *rtp) {
+    const struct vr_jitter *j = &r->jitter;
+    return vr_codec_clock_hz(codec) != j->clock_hz && j->started && j->ssrc == rtp->ssrc &&
+           (int16_t)(rtp->sequence - (uint16_t)j->newest_sequence) < 0;
 }
 
 /* The client may change between negotiated codecs at any packet (RFC 3264 7). */
@@ -97,6 +105,8 @@ static enum vr_receive_status put(struct vr_receiver *r, enum vr_rtp_status read
         return VR_RECEIVE_OK;
     }
     uint32_t units = vr_codec_units((enum vr_codec)codec, rtp->payload, rtp->payload_bytes);
+    if (units != 0 && is_straggler(r, (enum vr_codec)codec, rtp))
+        return VR_RECEIVE_LATE;
     if (units == 0 || !switch_codec(r, (enum vr_codec)codec))
         return VR_RECEIVE_PAYLOAD; /* its sequence number is missing: what it stood for is concealed */
     return (enum vr_receive_status)vr_jitter_put(&r->jitter, rtp, units, now_ns);
@@ -195,7 +205,9 @@ static void decode_next(struct vr_receiver *r, uint64_t now_ns, size_t want_samp
     uint32_t want_units = to_units(r, want_samples);
     vr_jitter_take(&r->jitter, now_ns, to_units(r, r->fifo_samples),
                    want_units != 0 ? want_units : 1, &frame);
-    struct vr_decoder *decoder = r->decoders[r->codec];
+    if (frame.payload != NULL) /* those of the codec before are still to be played */
+        r->sounding = (enum vr_codec)codec_of(&r->config, frame.payload_type);
+    struct vr_decoder *decoder = r->decoders[r->sounding];
     int16_t *pcm = r->fifo + r->fifo_samples;
     size_t samples = to_samples(r, frame.units), got;
     if (frame.kind == VR_JITTER_EMPTY) {
@@ -218,7 +230,7 @@ static void decode_next(struct vr_receiver *r, uint64_t now_ns, size_t want_samp
         note_tail(r, now_ns); /* what waited goes out with the block that this packet is for */
         note_grain(r, samples);
         r->tail_arrival_ns = frame.arrival_ns;
-        r->is_dtx = vr_codec_is_dtx(r->codec, frame.payload_bytes);
+        r->is_dtx = vr_codec_is_dtx(r->sounding, frame.payload_bytes);
         got = vr_decoder_decode(decoder, frame.payload, frame.payload_bytes, pcm);
         if (got == 0) {
             r->counts.decode_failures++;

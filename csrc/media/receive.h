@@ -68,7 +68,8 @@ struct vr_receive_counts {
 
 struct vr_receiver {
     struct vr_receive_config config;
-    enum vr_codec codec;                            /* of the jitter buffer's packets */
+    enum vr_codec codec;                            /* of the newest packet that came */
+    enum vr_codec sounding;                         /* of the newest one that was decoded */
     struct vr_decoder *decoders[VR_RECEIVE_CODECS]; /* by enum vr_codec, made when first needed */
     struct vr_jitter jitter;
     struct vr_receive_counts counts;

@@ -496,6 +496,66 @@ TEST(blocks_begin_with_packets_again_after_time_scaling) {
     CHECK(fabs(heard_frequency(c, c->heard_samples - RATE) - 440) < 4.4);
 }
 
+/* 20 ms of tone in G.711. */
+static size_t speak_g711(struct call *c, bool alaw, uint8_t *out) {
+    struct vr_encoder_config config = {.codec = alaw ? VR_CODEC_PCMA : VR_CODEC_PCMU,
+                                       .rate_hz = 8000};
+    struct vr_rtp rtp = {.ssrc = c->ssrc,
+                         .sequence = c->sequence++,
+                         .timestamp = c->timestamp,
+                         .payload_type = alaw ? 8 : PCMU_PT};
+    struct vr_encoder *e = vr_encoder_new(&config);
+    int16_t pcm[160];
+    sound_tone(pcm, 160, 440, 8000, 8000, c->spoken);
+    c->spoken += 160;
+    c->timestamp += 160;
+    vr_rtp_write_header(out, &rtp);
+    size_t bytes = vr_encoder_encode(e, pcm, out + 12, 160);
+    vr_encoder_free(e);
+    return 12 + bytes;
+}
+
+/* What waits is decoded as what it is, whatever has come since. */
+TEST(packets_of_two_codecs_wait_side_by_side) {
+    struct call *c = call_start(1);
+    c->r.config.pcma_payload_type = 8;
+    uint8_t packets[4][1400];
+    size_t bytes[4];
+    for (int i = 0; i < 200; i++) { /* four at once, of which two are of the other law */
+        for (int k = 0; k < 4; k++)
+            bytes[k] = speak_g711(c, (4 * i + k) / 6 % 2 == 0, packets[k]);
+        for (int k = 0; k < 4; k++)
+            vr_receiver_put(&c->r, packets[k], bytes[k], c->now_ns);
+        for (int k = 0; k < 4; k++) {
+            c->now_ns += 7 * MS;
+            listen(c);
+            c->now_ns += 13 * MS;
+        }
+    }
+    CHECK(fabs(heard_frequency(c, 2 * RATE) - 440) < 4.4);
+    CHECK(sound_rms(c->heard + 2 * RATE, c->heard_samples - 2 * RATE) < 6500); /* no noise */
+}
+
+/* At a change of the codec two packets change places. */
+TEST(a_straggler_of_the_codec_before_changes_nothing_back) {
+    struct call *c = call_start(1);
+    call_steady(c, 250, 20);
+    uint8_t straggler[1400], packet[1400];
+    size_t bytes = speak(c, 20, straggler);
+    for (int i = 0; i < 100; i++) {
+        size_t other_bytes = speak_g711(c, false, packet);
+        CHECK_EQ(vr_receiver_put(&c->r, packet, other_bytes, c->now_ns), VR_RECEIVE_OK);
+        if (i == 0)
+            CHECK_EQ(vr_receiver_put(&c->r, straggler, bytes, c->now_ns), VR_RECEIVE_LATE);
+        c->now_ns += 7 * MS;
+        listen(c);
+        c->now_ns += 13 * MS;
+    }
+    CHECK_EQ(c->r.jitter.counts.restarts, 0);
+    CHECK(c->r.jitter.counts.evicted <= 1);
+    CHECK_EQ(c->r.jitter.counts.lost_frames, 0);
+}
+
 /* The network is the same after the change: what was learnt of it holds. */
 TEST(a_change_of_the_codec_keeps_the_delay) {
     struct call *c = call_start(1);
