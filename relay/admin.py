@@ -129,7 +129,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _may_have_body(self) -> bool:
         """Also when the head is cut short by a line that is no field: the fields behind it are unknown."""
         lengths = self.headers.get_all("Content-Length", [])
-        says_so = "Transfer-Encoding" in self.headers or any(size.strip() != "0" for size in lengths)
+        says_so = "Transfer-Encoding" in self.headers or any(
+            size.strip() != "0" for size in lengths
+        )
         return says_so or bool(self.headers.defects)
 
     def _path(self) -> str:
