@@ -11,6 +11,7 @@ W3C WebDriver BiDi, https://www.w3.org/TR/webdriver-bidi/
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import os
@@ -154,7 +155,10 @@ class _Connection:
         await self._websocket.send_json({"id": number, "method": method, "params": params})
         async with asyncio.timeout(COMMAND_TIMEOUT_S):
             while True:
-                answer = await self._websocket.receive_json()
+                message = await self._websocket.receive()
+                if message.type is not aiohttp.WSMsgType.TEXT:
+                    raise BidiError(f"{method}: the browser closed the connection ({message})")
+                answer = message.json()
                 if answer.get("id") == number:
                     break
         if answer["type"] == "error":
@@ -209,7 +213,8 @@ async def firefox(
         await connection.command("session.new", capabilities={})
         tree = await connection.command("browsingContext.getTree")
         yield Tab(connection, tree["contexts"][0]["context"])
-        await connection.command("browser.close")
+        with contextlib.suppress(BidiError):  # it may be gone before it has answered
+            await connection.command("browser.close")
 
 
 async def _endpoint(browser: Process) -> str:
