@@ -195,6 +195,7 @@ async def test_b16_a_handshake_is_answered_where_the_client_speaks_from(bench: B
     speaks_from = FlowKey(Endpoint.of("203.0.113.9", 6_000), Endpoint.of("192.0.2.1", 3_478))
     client.send(check(ufrag), speaks_from)
     await until(lambda: handler.checks == 2)
+    await bench.came_round()
     received(client.socket)
     client.send(b"\x16hello", speaks_from)
     await until(lambda: handler.dtls)
