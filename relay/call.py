@@ -233,10 +233,13 @@ class _Call:
         report = self._report
         if cut_after_s is not None:
             raise _TroubleError(f"cut off after {cut_after_s:.1f} s")
-        if not report.packets_in:
-            raise _TroubleError("no audio came")
         if not self._ear.loud_frames:
-            raise _TroubleError("only silence came")
+            trouble = "only silence came" if report.packets_in else "no audio came"
+            if self._plan.seconds < CYCLE_S:
+                trouble += (
+                    f" (who answers after a beep needs over a second: --seconds {CYCLE_S:.0f})"
+                )
+            raise _TroubleError(trouble)
         for way, lost, total in (
             ("in", report.lost_in, report.packets_in + report.lost_in),
             ("out", report.lost_out, report.packets_out),

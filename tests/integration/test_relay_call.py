@@ -100,7 +100,17 @@ def test_a_certificate_of_nobody_is_explained(processes: Processes, tmp_path: Pa
     assert caller.wait() == 1
     assert "is not trusted" in caller.output()
     assert "--insecure" in caller.output()
-    assert processes.relay("call", origin, "--insecure", "--seconds=1").wait() == 0
+    assert processes.relay("call", origin, "--insecure", "--seconds=3").wait() == 0
+
+
+def test_a_call_too_short_for_an_answer_says_so(processes: Processes) -> None:
+    server = processes.transceiver(
+        "serve", "--direct", "--backend=echo", "--http=127.0.0.1:0", "--media=127.0.0.1:0", "--workers=1",
+        "--log-format=json",
+    )  # fmt: skip
+    caller = processes.relay("call", f"http://{server.listening('http')[0]}", "--seconds=0.3")
+    assert caller.wait() == 1
+    assert "came (who answers after a beep needs over a second: --seconds 2)" in caller.output()
 
 
 def test_a_relay_that_is_not_reached_is_named(
