@@ -228,10 +228,14 @@ class Client:
         self.pump()
         assert self.dtls.phase is Phase.CONNECTED
 
-    async def open_channel(self) -> None:
+    def begin_channel(self) -> None:
+        """Stream 0 as agreed upon, and the association under way."""
         self.sctp.negotiate_channel()
         self.sctp.begin(5_000, 65_536)
         self.pump()
+
+    async def open_channel(self) -> None:
+        self.begin_channel()
         await self.settle()
         assert [event["type"] for event in self.events] == ["session.created"]
 
@@ -357,9 +361,7 @@ async def test_a_backend_that_is_gone_at_once_waits_for_its_client_to_hear_it(wo
     other.connect()
     world.pass_time(3, client.pump)
     assert client.call.close_reason is None
-    client.sctp.negotiate_channel()
-    client.sctp.begin(5_000, 65_536)
-    client.pump()
+    client.begin_channel()
     await client.settle()
     assert [event["type"] for event in client.events] == ["session.created", "error"]
     reasons = []
@@ -543,9 +545,7 @@ async def test_events_need_an_open_channel(world: World) -> None:
     client = Client(world, call)
     assert not call.send_event({"type": "early"})
     client.connect()
-    client.sctp.negotiate_channel()
-    client.sctp.begin(5_000, 65_536)
-    client.pump()
+    client.begin_channel()
     assert not call.send_event({"type": "early"})
     world.pass_time(0.7, client.pump)
     await client.settle()
@@ -562,9 +562,7 @@ async def test_a_channel_that_takes_next_to_nothing_costs_events_only(
     offer = changed(OFFER, "a=max-message-size:262144", f"a=max-message-size:{limit}")
     client = Client(world, world.open(offer))
     client.connect()
-    client.sctp.negotiate_channel()
-    client.sctp.begin(5_000, 65_536)
-    client.pump()
+    client.begin_channel()
     await client.settle()
     assert client.call.send_event({"type": "x" * 1_000})
     await client.settle()
@@ -579,9 +577,7 @@ async def test_a_retrieved_turn_comes_without_its_sound_where_that_is_too_much(
     offer = changed(OFFER, "a=max-message-size:262144", f"a=max-message-size:{limit}")
     client = Client(world, world.open(offer))
     client.connect()
-    client.sctp.negotiate_channel()
-    client.sctp.begin(5_000, 65_536)
-    client.pump()
+    client.begin_channel()
     await client.settle()
 
     def retrieved(sound: str) -> dict[str, Any]:
@@ -601,9 +597,7 @@ async def test_a_retrieved_turn_comes_without_its_sound_where_that_is_too_much(
 async def test_a_client_that_reads_no_events_ends_its_call(world: World) -> None:
     client = Client(world, world.open())
     client.connect()
-    client.sctp.negotiate_channel()
-    client.sctp.begin(5_000, 65_536)
-    client.pump()
+    client.begin_channel()
     for _ in range(200):
         if not client.call.send_event({"type": "x", "text": "y" * 60_000}):
             break
@@ -629,9 +623,7 @@ async def test_an_ended_call_is_garbage_and_its_keys_are_gone_at_once(
     call = client.call
     if end != "unconnected":
         client.connect()
-        client.sctp.negotiate_channel()
-        client.sctp.begin(5_000, 65_536)
-        client.pump()
+        client.begin_channel()
         await client.settle()
     if end == "client":
         client.dtls.close()
